@@ -1,0 +1,67 @@
+"""The exception family of roofcast. Every class knows the exit code of the command line.
+
+Exit codes: 1 a gate failed, 2 wrong usage or unknown name, 3 an invalid profile or input file, 4 measurement not possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RoofcastError(Exception):
+    """Base of all errors that a user can cause and mend.
+
+    ``message`` says what is wrong and where; ``hint`` says what to do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(RoofcastError):
+    """An option, a value or a combination that cannot be answered."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that no profile, engine or format carries; the hint lists the nearest ones."""
+
+
+class ProfileError(RoofcastError):
+    """A file that cannot be read, parsed or believed.
+
+    ``faults`` holds one line per fault, each as ``file:line:column: what is wrong``.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, hint: str | None = None, faults: Iterable[str] = ()) -> None:
+        super().__init__(message, hint)
+        self.faults = tuple(faults)
+
+
+class GateError(RoofcastError):
+    """A check or a gate that the user asked for did not hold."""
+
+    exit_code = 1
+
+
+class MeasurementError(RoofcastError):
+    """Measuring is not possible here: no torch, no such device, out of memory."""
+
+    exit_code = 4
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str | None:
+    """The nearest known words as a phrase, or None when nothing is near."""
+    folded = {k.lower(): k for k in known}
+    near = get_close_matches(word.lower(), folded, n=count, cutoff=0.6)
+    if not near:
+        near = [k for k in folded if len(word) >= 4 and word.lower() in k][:count]
+    return "did you mean " + ", ".join(folded[n] for n in near) + "?" if near else None

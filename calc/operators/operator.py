@@ -1,0 +1,67 @@
+"""The operator record: what one call does on one rank, by operand. Everything downstream reads this list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from calc.arrays import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A message between ranks: ``message_bytes`` is the tensor that every rank holds or receives in full."""
+
+    kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, send
+    ranks: int
+    message_bytes: Number
+
+    @property
+    def bytes_per_rank(self) -> Number:
+        """Bytes that each rank sends (ring or direct algorithms; Thakur et al. 2005)."""
+        n = self.ranks
+        factor = {"all-reduce": 2 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
+        return self.message_bytes * factor
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a step. Figures are those of **one call on one rank**; the step holds ``count`` calls on ``ranks`` ranks each.
+
+    ``op_class`` groups operators that share kernels: gemm, experts, attention, recurrent, norm, elementwise, embedding, collective.
+    ``layers`` names the layer kind. ``shape`` maps the field's letters to sizes. ``flops`` are tensor FLOP, ``vector_flops`` run on the
+    vector units. ``compute_dtype`` selects the peak.
+    """
+
+    name: str
+    op_class: str
+    layers: str
+    count: int
+    ranks: int
+    shape: dict[str, Number]
+    compute_dtype: str
+    flops: Number = 0
+    vector_flops: Number = 0
+    exponentials: Number = 0
+    weight_bytes: Number = 0
+    activation_bytes: Number = 0
+    kv_read_bytes: Number = 0
+    kv_write_bytes: Number = 0
+    state_bytes: Number = 0
+    weight_format: str = ""
+    collective: Collective | None = None
+    detail: dict[str, Number | str] = field(default_factory=dict)
+
+    @property
+    def network_bytes(self) -> Number:
+        """Bytes that one rank sends over links."""
+        return self.collective.bytes_per_rank if self.collective else 0
+
+    @property
+    def compulsory_bytes(self) -> Number:
+        """Bytes that must cross device memory whatever the kernels do: weights with scales, KV and state."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
+
+    @property
+    def bytes(self) -> Number:
+        """All bytes through device memory under the fusion policy; network apart."""
+        return self.compulsory_bytes + self.activation_bytes

@@ -1,0 +1,72 @@
+"""How a replica is cut over ranks: tensor, pipeline, data, expert and decode-context parallel sizes, and what they replicate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calc.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Parallel sizes of a deployment. A replica is tp x pp ranks (x dp with data-parallel attention)."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert_parallel: bool = False
+    decode_context: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of one replica."""
+        return self.tensor * self.pipeline
+
+    @property
+    def gpus(self) -> int:
+        """Devices of the whole deployment."""
+        return self.ranks * self.data
+
+
+def divisors(n: int, limit: int = 1024) -> list[int]:
+    """Divisors of ``n`` up to ``limit``."""
+    return [d for d in range(1, min(n, limit) + 1) if n % d == 0]
+
+
+def split_evenly(total: int, ranks: int, what: str) -> int:
+    """``total / ranks`` of things that cannot be replicated. Raises UsageError that says what would divide."""
+    if total % ranks:
+        fitting = ", ".join(map(str, divisors(total, 256)))
+        raise UsageError(f"tensor parallel size {ranks} does not divide {total} {what}", f"sizes that do: {fitting}")
+    return total // ranks
+
+
+def split_or_replicate(total: int, ranks: int, what: str) -> int:
+    """Share of one rank of things that are replicated when there are fewer than ranks (key-value heads): at least 1."""
+    if total % ranks == 0:
+        return total // ranks
+    if ranks % total == 0:
+        return 1
+    fitting = [r for r in range(1, 257) if total % r == 0 or r % total == 0]
+    raise UsageError(
+        f"tensor parallel size {ranks} neither divides {total} {what} nor is a multiple of them",
+        "sizes that would: " + ", ".join(map(str, fitting[:16])),
+    )
+
+
+def split_columns(total: int, ranks: int) -> int:
+    """Columns or rows of a matrix on the largest shard; engines pad what does not divide."""
+    return -(-total // ranks)
+
+
+def stage_layers(num_layers: int, stages: int) -> list[int]:
+    """Layers of each pipeline stage: the remainder goes one by one to stages counted from the second-last backwards
+    (vLLM; 61 layers on 4 stages: 15, 15, 16, 15)."""
+    if stages > num_layers:
+        raise UsageError(f"pipeline parallel size {stages} exceeds {num_layers} layers")
+    base, rest = divmod(num_layers, stages)
+    layers = [base] * stages
+    order = [*range(stages - 2, -1, -1), stages - 1]
+    for stage in order[:rest]:
+        layers[stage] += 1
+    return layers

@@ -1,0 +1,148 @@
+"""The schema of a hardware profile: datasheet facts of one unit of account, with sources and doubts.
+
+All rates are dense. GB is 10^9 bytes except ``memory_capacity_gb`` (the vendor's marketing figure). Links are per direction.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from calc.profiles.schema import Count, Dimension, Identifier, Positive, Source, Strict, Text
+
+
+class PeakDenseTflops(Strict, kw_only=True):
+    """Dense matrix rates in 10^12 operations per second; null where the part has no such path or the figure is unknown.
+
+    16-bit and fp8 rows accumulate in fp32; ``*_acc16`` is the rate with fp16 accumulation where it differs.
+    """
+
+    fp64: Positive | None = None
+    fp64_matrix: Positive | None = None
+    fp32: Positive | None = None
+    tf32: Positive | None = None
+    fp16: Positive | None = None
+    fp16_acc16: Positive | None = None
+    bf16: Positive | None = None
+    fp8: Positive | None = None
+    fp8_acc16: Positive | None = None
+    fp6: Positive | None = None
+    fp4: Positive | None = None
+    int8: Positive | None = None
+    int4: Positive | None = None
+
+
+class Interconnect(Strict, kw_only=True):
+    """Links of one device, per direction."""
+
+    scale_up_name: Text | None = None
+    scale_up_gb_per_s_per_direction: Positive | None = None
+    scale_up_gb_per_s_both_directions: Positive | None = None
+    scale_up_domain_size: Dimension | None = None
+    scale_up_topology: Text | None = None
+    pcie_gen: Dimension | None = None
+    pcie_lanes: Dimension | None = None
+    pcie_gb_per_s_per_direction: Positive | None = None
+    host_link_name: Text | None = None
+    host_link_gb_per_s_per_direction: Positive | None = None
+    scale_out_typical: Text | None = None
+    scale_out_gb_per_s_per_direction_per_device: Positive | None = None
+
+
+class Price(Strict, kw_only=True):
+    """A price found on a date; never a quote."""
+
+    value: Annotated[float, msgspec.Meta(ge=0)]
+    provider: Text | None = None
+    instance: Text | None = None
+    date: Text | None = None
+    source: Text | None = None
+    note: Text | None = None
+
+
+class MeasuredCeiling(Strict, kw_only=True):
+    """What somebody reached on this part, and how."""
+
+    metric: Text
+    value: Positive
+    unit: Text
+    conditions: Text
+    source: Text
+
+
+class Parent(Strict, kw_only=True):
+    """The larger unit that this one is part of: ``count`` of these make one ``id``."""
+
+    id: Identifier | None
+    name: Text
+    count: Dimension
+
+
+class HardwareProfile(Strict, kw_only=True):
+    """One accelerator or CPU, as the runtime enumerates it (``unit_of_account``)."""
+
+    id: Identifier
+    name: Text
+    vendor: Text
+    aliases: list[Text] = []
+    device_class: Literal[
+        "datacenter_gpu", "workstation_gpu", "consumer_gpu", "apu", "edge_soc", "asic", "tpu", "cpu", "measured"
+    ] = msgspec.field(name="class")
+    unit_of_account: Text
+    parent: Parent | None = None
+    form_factor: Text | None = None
+    architecture: Text | None = None
+    chip: Text | None = None
+    isa_target: Text | None = None
+    compute_capability: Text | None = None
+    release_year: Dimension | None = None
+    memory_type: Text | None = None
+    memory_capacity_gb: Positive
+    memory_options_gb: list[Positive] | None = None
+    memory_reported_mib: Positive | None = None
+    memory_reported_bytes: Count | None = None
+    memory_framework_total_mib: Positive | None = None
+    memory_reported_source: Text | None = None
+    memory_bus_width_bits: Dimension | None = None
+    memory_data_rate_gbit_per_s_per_pin: Positive | None = None
+    memory_bandwidth_gb_per_s: Positive | None
+    last_level_cache_bytes: Count | None = None
+    last_level_cache_kind: Text | None = None
+    compute_unit_count: Dimension | None = None
+    compute_unit_kind: Text | None = None
+    boost_clock_mhz: Positive | None = None
+    tensor_peak_clock_mhz: Positive | None = None
+    bf16_or_fp16_dense_flops_per_clock_per_unit: Positive | None = None
+    peak_dense_tflops: PeakDenseTflops
+    vendor_sheet_quotes_sparse: bool | None = None
+    fp4_formats: list[Text] | Text | None = None
+    interconnect: Interconnect = Interconnect()
+    tdp_w: Positive | None = None
+    cloud_price_usd_per_hour: Price | None = None
+    measured: list[MeasuredCeiling] = []
+    sources: list[Source] = []
+    doubts: list[Text] = []
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """Memory bandwidth in bytes per second."""
+        return None if self.memory_bandwidth_gb_per_s is None else self.memory_bandwidth_gb_per_s * 1e9
+
+    def peak_flops_per_s(self, dtype: str) -> float | None:
+        """Dense rate in operations per second of a compute dtype, None where the part has none."""
+        tflops = getattr(self.peak_dense_tflops, dtype, None)
+        return None if tflops is None else tflops * 1e12
+
+
+#: Share of the marketing GiB that drivers report where this part's own figure is unknown: low, expected, high
+#: (61 profiles that carry both figures lie in 0.93-1.00).
+REPORTED_SHARE = (0.93, 0.98, 1.0)
+
+
+def faults(hardware: HardwareProfile) -> list[tuple[tuple[str | int, ...], str]]:
+    """What the schema cannot say: (path, message) of every contradiction within a hardware profile."""
+    mib, exact = hardware.memory_reported_mib, hardware.memory_reported_bytes
+    if mib is not None and exact is not None and abs(mib * 2**20 - exact) > 2**20:
+        return [(("memory_reported_bytes",), f"{exact:,} bytes contradict memory_reported_mib {mib:g}")]
+    return []

@@ -1,0 +1,168 @@
+"""The only place that knows 10^9 and 2^30: parses what people type, prints what people read.
+
+Internally bytes are integers, times are seconds, rates are per second. Conventions: ``k`` and ``m`` of token counts are
+binary (a "32k context" is 32,768 tokens); byte units are as they say (GB decimal, GiB binary); rates and money are decimal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from calc.errors import UsageError
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+KILO, MEGA, GIGA, TERA = 10**3, 10**6, 10**9, 10**12
+
+#: Larger counts are typing errors or attacks: no sequence, batch or rate comes near. Also keeps float arithmetic exact.
+MAX_COUNT = 1 << 40
+MAX_BYTES = 1 << 60
+MAX_SECONDS = 1e9
+
+_NUMBER = re.compile(r"^([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ%/]*)$")
+_TOKEN_UNITS = {"": 1, "k": KIB, "K": KIB, "ki": KIB, "Ki": KIB, "m": MIB, "M": MIB, "Mi": MIB}
+_BYTE_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgtp", start=1):
+    _BYTE_UNITS |= {f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power, f"{_letter}i": 1024**_power}
+_TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+
+
+def _split(text: str, what: str, example: str) -> tuple[float, str]:
+    match = _NUMBER.match(text.strip())
+    if not match:
+        raise UsageError(f"{what} is not a number: {text!r}", f"write it like {example}")
+    value = float(match[1].replace(",", "").replace("_", ""))
+    if not math.isfinite(value):
+        raise UsageError(f"{what} is not finite: {text!r}", f"write it like {example}")
+    return value, match[2]
+
+
+def _in_range(value: float, text: str, what: str, minimum: float, maximum: float) -> None:
+    if value < minimum:
+        raise UsageError(f"{what} must be at least {minimum:g}, not {text}")
+    if value > maximum:
+        raise UsageError(f"{what} is too large: {text}", f"the largest accepted value is {maximum:g}")
+
+
+def parse_count(text: str, what: str = "value", *, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
+    """A whole number of tokens, sequences or devices; ``32k`` is 32,768."""
+    value, unit = _split(text, what, "4096 or 32k")
+    if unit not in _TOKEN_UNITS:
+        raise UsageError(f"{what} has an unknown suffix {unit!r}: {text!r}", "use k (1,024) or m (1,048,576)")
+    value *= _TOKEN_UNITS[unit]
+    _in_range(value, text, what, minimum, maximum)
+    if value != int(value):
+        raise UsageError(f"{what} must be a whole number, not {text}")
+    return int(value)
+
+
+def parse_bytes(text: str, what: str = "size", *, minimum: int = 0, maximum: int = MAX_BYTES) -> int:
+    """Bytes from ``80GiB``, ``1.5 GB``, ``81559MiB`` or a plain number of bytes."""
+    value, unit = _split(text, what, "80GiB or 1.5GB")
+    if unit.lower() not in _BYTE_UNITS:
+        raise UsageError(f"{what} has an unknown unit {unit!r}: {text!r}", "use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB")
+    value *= _BYTE_UNITS[unit.lower()]
+    _in_range(value, text, what, minimum, maximum)
+    return round(value)
+
+
+def parse_seconds(text: str, what: str = "time", *, minimum: float = 0.0) -> float:
+    """Seconds from ``200ms``, ``40us``, ``1.5s`` or a plain number of seconds."""
+    value, unit = _split(text, what, "200ms or 1.5s")
+    if unit not in _TIME_UNITS:
+        raise UsageError(f"{what} has an unknown unit {unit!r}: {text!r}", "use s, ms, us, ns, min or h")
+    value *= _TIME_UNITS[unit]
+    _in_range(value, text, what, minimum, MAX_SECONDS)
+    return value
+
+
+def parse_fraction(text: str, what: str = "fraction", *, maximum: float = 1.0) -> float:
+    """A share in (0, maximum]; ``90%`` is 0.9. A bare number above the maximum is refused, never taken for percent."""
+    value, unit = _split(text, what, "0.9 or 90%")
+    if unit not in ("", "%"):
+        raise UsageError(f"{what} has an unknown unit {unit!r}: {text!r}", "write it like 0.9 or 90%")
+    if unit == "%":
+        value /= 100
+    if not 0 < value <= maximum:
+        hint = f"did you mean {value:g}%?" if 1 < value <= 100 and not unit else "write it like 0.9 or 90%"
+        raise UsageError(f"{what} must be above 0 and at most {maximum:g}, not {text}", hint)
+    return value
+
+
+def parse_rate(text: str, what: str = "rate", *, minimum: float = 0.0) -> float:
+    """A decimal rate or amount of money; ``2.5`` or ``1k`` (1,000)."""
+    value, unit = _split(text, what, "2.5")
+    factor = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}.get(unit)
+    if factor is None:
+        raise UsageError(f"{what} has an unknown suffix {unit!r}: {text!r}", "use a plain number")
+    value *= factor
+    _in_range(value, text, what, minimum, 1e12)
+    return value
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: int) -> str:
+    size = abs(value)
+    for factor, unit in steps:
+        if size >= factor:
+            return f"{_digits(value / factor, digits)} {unit}"
+    factor, unit = steps[-1]
+    return f"{_digits(value / factor, digits)} {unit}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """``value`` with about ``digits`` significant digits and no exponent."""
+    if value == 0:
+        return "0"
+    before = max(1, math.floor(math.log10(abs(value))) + 1)
+    return f"{value:,.{max(0, digits - before)}f}"
+
+
+def format_bytes(value: float | None, digits: int = 4) -> str:
+    """Binary units, as drivers and vLLM print memory."""
+    if value is None:
+        return "-"
+    return _scaled(value, ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1, "B")), digits)
+
+
+def format_traffic(value: float | None, digits: int = 4) -> str:
+    """Decimal units, as bandwidth is quoted."""
+    if value is None:
+        return "-"
+    return _scaled(value, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")), digits)
+
+
+def format_flops(value: float | None, digits: int = 4) -> str:
+    """A number of floating-point operations (one multiply-add is 2)."""
+    if value is None:
+        return "-"
+    return _scaled(value, ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP")), digits)
+
+
+def format_seconds(value: float | None, digits: int = 3) -> str:
+    """A duration in the unit people would say it in."""
+    if value is None:
+        return "-"
+    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")), digits)
+
+
+def format_number(value: float | None, digits: int = 4) -> str:
+    """A plain number: integers with separators, others with ``digits`` significant digits."""
+    if value is None:
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return _digits(value, digits)
+
+
+def format_parameters(value: float | None) -> str:
+    """A parameter count as people say it: 8.03 B, 360 M."""
+    if value is None:
+        return "-"
+    return _scaled(value, ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, "")), 4).strip()
+
+
+def format_percent(value: float | None, digits: int = 3) -> str:
+    """A share of one as percent."""
+    return "-" if value is None else f"{_digits(value * 100, digits)} %"
