@@ -6,6 +6,7 @@ Whole-number divisions of arrays are done on floats, exact below 2^53.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def is_plain(*values: Number) -> bool:
 def maximum(a: Number, b: Number) -> Number:
     """Elementwise larger of two."""
     if isinstance(a, _PLAIN) and isinstance(b, _PLAIN):
-        return a if a >= b else b
+        return max(a, b)
     import numpy as np
 
     return np.maximum(a, b)
@@ -35,7 +36,7 @@ def maximum(a: Number, b: Number) -> Number:
 def minimum(a: Number, b: Number) -> Number:
     """Elementwise smaller of two."""
     if isinstance(a, _PLAIN) and isinstance(b, _PLAIN):
-        return a if a <= b else b
+        return min(a, b)
     import numpy as np
 
     return np.minimum(a, b)
@@ -62,7 +63,8 @@ def where(condition: Any, yes: Number, no: Number) -> Number:
 
 def power(base: Number, exponent: Number) -> Number:
     """``base ** exponent`` for 0 <= base <= 1, safe for large exponents."""
-    return base**exponent
+    result: Number = operator.pow(base, exponent)
+    return result
 
 
 def divide(a: Number, b: Number) -> Number:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from calc.errors import UnknownNameError, did_you_mean
+from calc.errors import UnknownNameError, UsageError, did_you_mean
 
 #: Types a device may have a dense matrix rate for, as named in hardware profiles.
 COMPUTE_TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4")
@@ -140,9 +140,17 @@ class CacheFormat:
     block: int = 0  # elements that share block_bytes of scale
     block_bytes: int = 0
     vector_bytes_extra: int = 0  # scale stored once per head and token
+    packed: tuple[tuple[int, int], ...] = ()  # (width, bytes) of layouts that mix types within a vector; no other width exists
 
     def vector_bytes(self, width: int) -> float:
         """Bytes of one vector of ``width`` elements (a float only where a block scale does not divide the width)."""
+        if self.packed:
+            if width not in dict(self.packed):
+                widths = " and ".join(str(w) for w, _ in self.packed)
+                raise UsageError(
+                    f"the cache format {self.name} has no layout for vectors of {width} elements", f"known widths: {widths}"
+                )
+            return dict(self.packed)[width]
         scales = self.block_bytes * width / self.block if self.block else 0
         total = self.element_bits * width / 8 + scales + self.vector_bytes_extra
         return int(total) if total == int(total) else total
@@ -167,6 +175,8 @@ _CACHE_FORMATS = {
         CacheFormat("q4_1", 4, block=32, block_bytes=4),
         CacheFormat("q4_0", 4, block=32, block_bytes=2),
         CacheFormat("iq4_nl", 4, block=32, block_bytes=2),
+        # Latents in fp8 with fp32 scales and a bf16 rotary part: 512 + 16 + 128 (DeepSeek-V3.2), 448 + 8 + 128 (V4 entries); vLLM.
+        CacheFormat("fp8-ds-mla", 8, packed=((576, 656), (512, 584))),
     )
 }
 

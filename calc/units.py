@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import SupportsFloat
 
 from calc.errors import UsageError
 
@@ -119,50 +120,53 @@ def _digits(value: float, digits: int) -> str:
     return f"{value:,.{max(0, digits - before)}f}"
 
 
-def format_bytes(value: float | None, digits: int = 4) -> str:
+def format_bytes(value: SupportsFloat | None, digits: int = 4) -> str:
     """Binary units, as drivers and vLLM print memory."""
     if value is None:
         return "-"
-    return _scaled(value, ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1, "B")), digits)
+    return _scaled(float(value), ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1, "B")), digits)
 
 
-def format_traffic(value: float | None, digits: int = 4) -> str:
+def format_traffic(value: SupportsFloat | None, digits: int = 4) -> str:
     """Decimal units, as bandwidth is quoted."""
     if value is None:
         return "-"
-    return _scaled(value, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")), digits)
+    return _scaled(float(value), ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")), digits)
 
 
-def format_flops(value: float | None, digits: int = 4) -> str:
+def format_flops(value: SupportsFloat | None, digits: int = 4) -> str:
     """A number of floating-point operations (one multiply-add is 2)."""
     if value is None:
         return "-"
-    return _scaled(value, ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP")), digits)
+    return _scaled(
+        float(value), ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP")), digits
+    )
 
 
-def format_seconds(value: float | None, digits: int = 3) -> str:
+def format_seconds(value: SupportsFloat | None, digits: int = 3) -> str:
     """A duration in the unit people would say it in."""
     if value is None:
         return "-"
-    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")), digits)
+    return _scaled(float(value), ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")), digits)
 
 
-def format_number(value: float | None, digits: int = 4) -> str:
+def format_number(value: SupportsFloat | None, digits: int = 4) -> str:
     """A plain number: integers with separators, others with ``digits`` significant digits."""
     if value is None:
         return "-"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return _digits(value, digits)
+    number = float(value)
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}"
+    return _digits(number, digits)
 
 
-def format_parameters(value: float | None) -> str:
+def format_parameters(value: SupportsFloat | None) -> str:
     """A parameter count as people say it: 8.03 B, 360 M."""
     if value is None:
         return "-"
-    return _scaled(value, ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, "")), 4).strip()
+    return _scaled(float(value), ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, "")), 4).strip()
 
 
-def format_percent(value: float | None, digits: int = 3) -> str:
+def format_percent(value: SupportsFloat | None, digits: int = 3) -> str:
     """A share of one as percent."""
-    return "-" if value is None else f"{_digits(value * 100, digits)} %"
+    return "-" if value is None else f"{_digits(float(value) * 100, digits)} %"

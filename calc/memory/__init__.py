@@ -1,0 +1,1 @@
+"""What it occupies: weights, cache, activations, and each engine's law."""

@@ -12,7 +12,7 @@ from calc.operators.context import LayerContext
 from calc.operators.operator import Operator
 from calc.operators.sharding import split_evenly, split_or_replicate
 from calc.operators.weight import Weight, vector
-from calc.profiles.model import ChunkedAttention, Heads, SlidingAttention
+from calc.profiles.model import BlockSparseAttention, ChunkedAttention, Heads, SlidingAttention
 
 
 def local_heads(mixer: Heads, tensor: int) -> tuple[int, int]:
@@ -72,7 +72,7 @@ def norm_weights(mixer: Heads, heads: int, kv_heads: int) -> list[Weight]:
     return [vector("qk_norm", (heads + kv_heads) * mixer.head_dim * per)]
 
 
-def cache_law(mixer: Heads, tensor: int) -> CacheLaw | None:
+def cache_law(mixer: Heads, hidden_size: int, tensor: int) -> CacheLaw | None:
     """Keys and values per stored token; None where the layer reads another layer's cache."""
     if mixer.kv_source == "shared" or not mixer.causal:
         return None
@@ -95,6 +95,10 @@ def visible(mixer: Heads, work: step_work.Work) -> tuple[Number, Number]:
             p, k = step_work.window_pairs(new, cached, mixer.window), step_work.window_keys(new, cached, mixer.window)
         elif isinstance(mixer, ChunkedAttention):
             p, k = step_work.chunk_pairs(new, cached, mixer.chunk), step_work.chunk_keys(new, cached, mixer.chunk)
+        elif isinstance(mixer, BlockSparseAttention):
+            # Kernels read whole blocks: a selection of blocks costs what a window of as many tokens does.
+            reach = mixer.block * mixer.topk_blocks
+            p, k = step_work.window_pairs(new, cached, reach), step_work.window_keys(new, cached, reach)
         elif mixer.causal:
             p, k = step_work.causal_pairs(new, cached), cached + new
         else:
@@ -110,7 +114,7 @@ def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:
     own = mixer.kv_source == "own"
     q, k, v = heads * mixer.head_dim, kv_heads * mixer.head_dim, kv_heads * mixer.value_dim
     cached_elements = (k + v) if own else 0
-    token_bytes = _token_bytes(mixer, kv_heads, ctx)
+    token_bytes = vector_bytes(mixer, kv_heads, ctx)
     written = ctx.tokens * token_bytes if own and mixer.causal else 0
     fused_write = not ctx.policy.kv_write
     found: list[Operator] = []
@@ -131,20 +135,24 @@ def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:
         found.append(ctx.elementwise(name, width, width, vector_flops=vector_flops, moves=ctx.policy.position))
     if own and mixer.causal and not fused_write:
         found.append(ctx.elementwise("kv_cache_write", k + v, 0, kv_write_bytes=written))
-    found.append(_core(mixer, ctx, heads, token_bytes))
+    found.append(core(mixer, ctx, *visible(mixer, ctx.work), token_bytes=token_bytes))
     found += [ctx.linear(w) for w in weights(mixer, ctx.hidden_size, ctx.sharding.tensor) if w.name in ("o_a_proj", "o_proj")]
     return found
 
 
-def _token_bytes(mixer: Heads, kv_heads: int, ctx: LayerContext) -> float:
+def vector_bytes(mixer: Heads, kv_heads: int, ctx: LayerContext) -> float:
+    """Bytes of the keys and values of one token on one rank."""
     law = CacheLaw("full", ((kv_heads, mixer.head_dim),), ((kv_heads, mixer.value_dim),))
     return law.token_bytes(ctx.numbers.keys, ctx.numbers.values)
 
 
-def _core(mixer: Heads, ctx: LayerContext, heads: int, token_bytes: float) -> Operator:
-    """Scores, softmax and weighted sum as one fused kernel: queries in, output out, keys and values read once per request."""
-    pairs, keys = visible(mixer, ctx.work)
-    kv_heads = max(1, heads * mixer.num_key_value_heads // mixer.num_attention_heads)
+def core(mixer: Heads, ctx: LayerContext, pairs: Number, keys: Number, *, token_bytes: float) -> Operator:
+    """Scores, softmax and weighted sum as one fused kernel: queries in, output out, keys and values read once per request.
+
+    Without a causal mask (an encoder) keys and values are activations of this step rather than cache.
+    """
+    heads, kv_heads = local_heads(mixer, ctx.sharding.tensor)
+    width = mixer.head_dim + mixer.value_dim
     return Operator(
         "attention",
         "attention",
@@ -162,11 +170,11 @@ def _core(mixer: Heads, ctx: LayerContext, heads: int, token_bytes: float) -> Op
             "v_head_dim": mixer.value_dim,
         },
         ctx.numbers.compute,
-        flops=2 * heads * (mixer.head_dim + mixer.value_dim) * pairs,
+        flops=2 * heads * width * pairs,
         vector_flops=4 * heads * pairs,
         exponentials=heads * pairs,
         weight_bytes=2 * heads if mixer.sinks else 0,
-        activation_bytes=ctx.tokens * heads * (mixer.head_dim + mixer.value_dim) * ctx.activation,
+        activation_bytes=(ctx.tokens * heads + (0 if mixer.causal else keys * kv_heads)) * width * ctx.activation,
         kv_read_bytes=keys * token_bytes if mixer.causal else 0,
         detail={"mask": type(mixer).__struct_config__.tag or "full"},
     )

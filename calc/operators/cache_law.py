@@ -14,8 +14,9 @@ class CacheLaw:
 
     ``key_vectors`` and ``value_vectors`` are (count, width) per stored token. ``limit`` bounds the stored tokens (window, chunk);
     ``fixed_tokens`` are stored whatever the context (encoder positions); ``extra_bytes_per_token`` has a format of its own (indexer
-    keys). ``state_elements`` and ``convolution_elements`` are constant per sequence. ``replicated`` says that every rank of a tensor-
-    parallel group holds the same bytes. ``kind`` groups layers for engines that pool caches by kind.
+    keys). ``state_elements`` and ``convolution_elements`` are constant per sequence. ``replicated`` says that every tensor-parallel
+    rank holds the same bytes. ``kind`` groups layers for engines that pool caches by kind: full, sliding, chunked, latent,
+    compressed, cross, state.
     """
 
     kind: str

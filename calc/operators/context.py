@@ -15,7 +15,8 @@ from calc.operators.work import Work
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """One layer kind of one step. ``layers`` is its name, ``count`` how many layers are of it, ``ranks`` how many ranks run each call."""
+    """One layer kind of one step. ``layers`` is its name, ``count`` how many layers are of it; ``routing_skew`` is a Zipf exponent
+    of expert popularity."""
 
     hidden_size: int
     layer_norm: bool  # LayerNorm rather than RMSNorm
@@ -25,6 +26,7 @@ class LayerContext:
     work: Work
     layers: str
     count: int
+    routing_skew: float = 0.0
 
     @property
     def ranks(self) -> int:
@@ -89,7 +91,7 @@ class LayerContext:
         tokens: Number | None = None,
         moves: bool = True,
     ) -> Operator:
-        """A kernel that reads ``read`` and writes ``written`` activation elements per token. ``moves`` False: fused, moves nothing."""
+        """A kernel that reads ``read`` and writes ``written`` activation elements a token; nothing where fused (``moves`` False)."""
         rows = self.tokens if tokens is None else tokens
         return Operator(
             name,

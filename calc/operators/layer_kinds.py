@@ -9,36 +9,61 @@ from importlib import import_module
 from typing import Protocol
 
 from calc.errors import ProfileError
+from calc.operators import experts
 from calc.operators.cache_law import CacheLaw
 from calc.operators.context import LayerContext
 from calc.operators.operator import Operator
 from calc.operators.weight import Weight, vector
-from calc.profiles.model import FeedForward, LayerKind, Mixer, ModelProfile
+from calc.profiles.model import Experts, Extra, FeedForward, LayerKind, Mixer, ModelProfile
 
 #: Struct of a part → module of calc.operators that holds its laws. Modules are loaded when first needed.
 MIXER_MODULES = {
     "FullAttention": "attention",
     "SlidingAttention": "attention",
     "ChunkedAttention": "attention",
+    "CrossAttention": "cross_attention",
+    "BlockSparseAttention": "block_sparse_attention",
+    "LatentAttention": "latent_attention",
+    "CompressedAttention": "compressed_attention",
+    "Mamba1": "state_space",
+    "Mamba2": "state_space",
+    "GatedDeltaNet": "delta_rule",
+    "KimiDeltaAttention": "delta_rule",
+    "LightningAttention": "linear_attention",
+    "Rwkv": "rwkv",
+    "RgLru": "rg_lru",
+    "ShortConvolution": "short_convolution",
 }
 FEED_FORWARD_MODULES = {
     "DenseFeedForward": "feed_forward",
+    "ChannelMixing": "rwkv",
+    "Experts": "experts",
 }
+#: Mixers whose state is as wide as the model: their cache law depends on hidden_size.
+HIDDEN_WIDE = ("Rwkv", "ShortConvolution")
 
 
 class MixerModule(Protocol):
     """What the module of a token mixer offers. ``tensor`` is the tensor parallel size; results are those of one rank."""
 
-    def weights(self, mixer: Mixer, hidden_size: int, tensor: int) -> list[Weight]: ...
-    def cache_law(self, mixer: Mixer, tensor: int) -> CacheLaw | None: ...
-    def operators(self, mixer: Mixer, ctx: LayerContext) -> list[Operator]: ...
+    def weights(self, mixer: Mixer, hidden_size: int, tensor: int) -> list[Weight]:
+        """Weight tensors of one rank."""
+
+    def cache_law(self, mixer: Mixer, hidden_size: int, tensor: int) -> CacheLaw | tuple[CacheLaw, ...] | None:
+        """What the mixer keeps per sequence; several laws where it keeps several caches, None where it keeps nothing."""
+
+    def operators(self, mixer: Mixer, ctx: LayerContext) -> list[Operator]:
+        """Operators of one call, in order."""
 
 
 class FeedForwardModule(Protocol):
     """What the module of a feed-forward part offers."""
 
-    def weights(self, part: FeedForward, hidden_size: int, tensor: int) -> list[Weight]: ...
-    def operators(self, part: FeedForward, ctx: LayerContext) -> list[Operator]: ...
+    def weights(self, part: FeedForward, hidden_size: int, tensor: int) -> list[Weight]:
+        """Weight tensors of one rank."""
+
+    def operators(self, part: FeedForward, ctx: LayerContext) -> list[Operator]:
+        """Operators of one call, in order."""
 
 
 def _module(part: object, modules: dict[str, str]) -> object:
@@ -59,10 +84,15 @@ def feed_forward_module(part: FeedForward) -> FeedForwardModule:
     return _module(part, FEED_FORWARD_MODULES)  # type: ignore[return-value]
 
 
-def part_weights(kind: LayerKind, model: ModelProfile, tensor: int) -> list[Weight]:
+def part_weights(kind: LayerKind, model: ModelProfile, tensor: int, expert_parallel: bool = False) -> list[Weight]:
     """Weights of the mixers and feed-forward parts of one layer on one rank."""
     found = [w for m in kind.mixers for w in mixer_module(m).weights(m, model.hidden_size, tensor)]
-    return found + [w for p in kind.feed_forwards for w in feed_forward_module(p).weights(p, model.hidden_size, tensor)]
+    for part in kind.feed_forwards:
+        if expert_parallel and isinstance(part, Experts):
+            found += experts.weights(part, model.hidden_size, tensor, expert_parallel=True)
+        else:
+            found += feed_forward_module(part).weights(part, model.hidden_size, tensor)
+    return found
 
 
 def own_weights(kind: LayerKind, model: ModelProfile) -> list[Weight]:
@@ -70,17 +100,22 @@ def own_weights(kind: LayerKind, model: ModelProfile) -> list[Weight]:
     found: list[Weight] = []
     if kind.norms:
         found.append(vector("norms", kind.norms * model.hidden_size * (2 if model.norm.bias else 1)))
-    for extra in kind.extras:
-        if extra.kind == "matrix":
-            found.append(Weight(extra.name, "extras", 1, extra.elements))
-        else:
-            found.append(
-                Weight(extra.name, "extras", 1, extra.elements, vector=True, use="table" if extra.kind == "table" else "own")
-            )
+    return found + [extra_weight(extra) for extra in kind.extras]
+
+
+def extra_weight(extra: Extra) -> Weight:
+    """Weights that no described part holds, as one tensor."""
+    if extra.kind == "matrix":
+        return Weight(extra.name, "extras", 1, extra.elements)
+    return Weight(extra.name, "extras", 1, extra.elements, vector=True, use="table" if extra.kind == "table" else "own")
+
+
+def cache_laws(kind: LayerKind, tensor: int, hidden_size: int | None = None) -> list[CacheLaw]:
+    """Cache laws of the mixers of one layer on one rank. Kinds whose state is as wide as the model need ``hidden_size``."""
+    found: list[CacheLaw] = []
+    for mixer in kind.mixers:
+        if hidden_size is None and type(mixer).__name__ in HIDDEN_WIDE:
+            raise ValueError(f"the cache law of {type(mixer).__name__} needs hidden_size")
+        law = mixer_module(mixer).cache_law(mixer, hidden_size or 0, tensor)
+        found += [law] if isinstance(law, CacheLaw) else law or []
     return found
-
-
-def cache_laws(kind: LayerKind, tensor: int) -> list[CacheLaw]:
-    """Cache laws of the mixers of one layer on one rank."""
-    laws = (mixer_module(m).cache_law(m, tensor) for m in kind.mixers)
-    return [law for law in laws if law is not None]

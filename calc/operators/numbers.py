@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from calc.numerics import CacheFormat, NumberFormat, cache_format, weight_format
 
@@ -48,7 +50,7 @@ class NumberPlan:
 
 def plan(
     storage_dtype: str,
-    storage_roles: dict[str, str],
+    storage_roles: Mapping[Any, str],
     *,
     compute: str,
     quantization: str | None = None,
@@ -69,7 +71,7 @@ def plan(
         default, roles = sixteen, {}
         if quantization not in ("none", "bf16", "fp16"):
             chosen = weight_format(quantization, group_size)
-            roles = {r: chosen for r in (WHOLE_MODEL_ROLES if chosen.whole_model else QUANTISED_ROLES)}
+            roles = dict.fromkeys(WHOLE_MODEL_ROLES if chosen.whole_model else QUANTISED_ROLES, chosen)
     return NumberPlan(
         compute=compute,
         default=default,

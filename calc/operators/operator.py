@@ -25,11 +25,11 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a step. Figures are those of **one call on one rank**; the step holds ``count`` calls on ``ranks`` ranks each.
+    """One operator of a step. Figures are those of **one call on one rank**; a step holds ``count`` calls on ``ranks`` ranks each.
 
     ``op_class`` groups operators that share kernels: gemm, experts, attention, recurrent, norm, elementwise, embedding, collective.
-    ``layers`` names the layer kind. ``shape`` maps the field's letters to sizes. ``flops`` are tensor FLOP, ``vector_flops`` run on the
-    vector units. ``compute_dtype`` selects the peak.
+    ``layers`` names the layer kind. ``shape`` maps the field's letters to sizes. ``flops`` are tensor FLOP, ``vector_flops`` run on
+    the vector units. ``compute_dtype`` selects the peak.
     """
 
     name: str

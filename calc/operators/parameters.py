@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from calc.operators import embedding
-from calc.operators.layer_kinds import own_weights, part_weights
+from calc.operators.layer_kinds import extra_weight, own_weights, part_weights
 from calc.operators.numbers import NumberPlan
-from calc.operators.weight import Weight, vector
+from calc.operators.weight import Weight
 from calc.profiles.model import Block, Experts, Extra, ModelProfile
 
 PARTS = (
-    "embedding", "attention", "linear_attention", "feed_forward", "experts", "shared_experts", "router", "norm", "extras", "lm_head",
-    "encoder", "next_token_layers", "towers",
+    "embedding", "attention", "linear_attention", "feed_forward", "experts", "shared_experts", "router", "norm", "extras",
+    "lm_head", "encoder", "next_token_layers", "towers",
 )  # fmt: skip
 
 
@@ -26,7 +26,7 @@ class Held:
     count: int
 
 
-def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1) -> Iterator[Held]:
+def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1, expert_parallel: bool = False) -> Iterator[Held]:
     """Weights that the given layers hold on one rank; parts that layers share under one name are held once."""
     counts: dict[str, int] = {}
     for name in names:
@@ -39,7 +39,7 @@ def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1) -> Ite
             copies = 0 if kind.shared_weights in shared else 1
             shared.add(kind.shared_weights)
         if copies:
-            for weight in part_weights(kind, model, tensor):
+            for weight in part_weights(kind, model, tensor, expert_parallel):
                 yield Held(weight.role, weight, copies)
         for weight in own_weights(kind, model):
             yield Held(weight.role, weight, count)
@@ -51,27 +51,31 @@ def _names(stack: list[Block]) -> list[str]:
 
 def _extra_weights(extras: list[Extra], part: str) -> Iterator[Held]:
     for extra in extras:
-        yield Held(part, vector(extra.name, extra.elements, "extras") if extra.kind != "matrix" else Weight(extra.name, "extras", 1, extra.elements), 1)
+        yield Held(part, extra_weight(extra), 1)
 
 
-def model_weights(model: ModelProfile, *, extras: bool = True) -> Iterator[Held]:
-    """Every tensor of the architecture on one device. ``extras`` False leaves out next-token layers and towers."""
-    for weight in embedding.embedding_weights(model, 1):
-        yield Held("norm" if weight.role == "norm" else "embedding", weight, 1)
-    yield from layer_weights(model, model.layers())
+def model_extras(model: ModelProfile) -> Iterator[Held]:
+    """What the model holds once outside its layers, and the towers: on the first stage."""
     yield from _extra_weights(model.extras, "extras")
-    for weight in embedding.head_weights(model, 1):
-        yield Held(weight.role, weight, 1)
     if model.encoder:
         for held in layer_weights(model, _names(model.encoder.stack)):
             yield Held("encoder", held.weight, held.count)
         if model.encoder.final_norm:
             yield Held("encoder", embedding.norm_vector(model, "encoder_norm"), 1)
         yield from _extra_weights(model.encoder.extras, "encoder")
-    if extras:
-        yield from next_token_weights(model)
-        for tower in model.towers:
-            yield Held("towers", Weight(tower.modality + "_tower", "tower", 1, tower.parameters), 1)
+    for tower in model.towers:
+        yield Held("towers", Weight(tower.modality + "_tower", "tower", 1, tower.parameters), 1)
+
+
+def model_weights(model: ModelProfile) -> Iterator[Held]:
+    """Every tensor of the architecture on one device."""
+    for weight in embedding.embedding_weights(model, 1):
+        yield Held("norm" if weight.role == "norm" else "embedding", weight, 1)
+    yield from layer_weights(model, model.layers())
+    yield from model_extras(model)
+    for weight in embedding.head_weights(model, 1):
+        yield Held(weight.role, weight, 1)
+    yield from next_token_weights(model)
 
 
 def next_token_weights(model: ModelProfile, tensor: int = 1) -> Iterator[Held]:

@@ -12,9 +12,9 @@ from calc.numerics import NumberFormat
 class Weight:
     """``copies`` matrices [d_in, d_out] (or vectors of d_out with d_in = 1), each with ``bias`` further elements.
 
-    ``vector`` marks gains, biases and small tensors that stay in 16 bit whatever the quantisation. ``use``: ``own`` is held and read
-    every step; ``idle`` is held and never read (key weights of layers that share another's cache); ``tied`` is read but is another
-    weight's tensor; ``table`` is held and looked up row by row.
+    ``vector`` marks gains, biases and small tensors that stay in 16 bit whatever the quantisation. ``use``: ``own`` is held and
+    read every step; ``idle`` is held and never read (key weights of layers that share another's cache); ``tied`` is read but is
+    another weight's tensor; ``table`` is held and looked up row by row.
     """
 
     name: str

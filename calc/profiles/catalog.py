@@ -135,12 +135,17 @@ def _scan(folder: Path, kind: Kind, index: dict[str, dict[str, Any]]) -> Iterato
             continue
         if known and known["sha256"] == reader.sha256(content):
             yield Entry(known["id"], tuple(known["names"]), path, known["sha256"], known["columns"])
-        elif b"\n" + _MARKS[kind] in b"\n" + content:
+        elif is_kind(content, kind):
             try:
                 data = reader.parse_yaml(content, str(path)).data
             except ProfileError:
                 data = {}
             yield Entry(path.stem, names_of(path.stem, data if isinstance(data, dict) else {}), path)
+
+
+def is_kind(content: bytes, kind: Kind) -> bool:
+    """Whether a file's text is that of a profile of a kind: by the key that only this kind has."""
+    return b"\n" + _MARKS[kind] in b"\n" + content
 
 
 def names_of(identifier: str, data: dict[str, Any]) -> tuple[str, ...]:
@@ -162,6 +167,20 @@ def entries(kind: Kind, profiles_dir: str | None = None) -> list[Entry]:
         for entry in _entries(folder, kind, True):
             seen.setdefault(entry.id, entry)
     return sorted(seen.values(), key=lambda e: e.id)
+
+
+def completions(incomplete: str, kind: Kind) -> list[str]:
+    """Names for shell completion: ids first, then other names without spaces that begin with what was typed."""
+    start = fold(incomplete)
+    found: dict[str, None] = {}
+    try:
+        listed = [e for folder in folders(kind) for e in _entries(folder, kind, False)]
+    except ProfileError:
+        return []
+    for name in [e.id for e in listed] + [n for e in listed for n in e.names]:
+        if fold(name).startswith(start) and " " not in name:
+            found.setdefault(name)
+    return list(found)
 
 
 def find(name: str, kind: Kind, profiles_dir: str | None = None) -> tuple[Entry, tuple[str, ...]]:
@@ -215,9 +234,9 @@ def _shadows(hits: list[Entry]) -> tuple[str, ...]:
 def schema_of(kind: Kind) -> tuple[type[Any], Any]:
     """The struct and the cross-field check of a kind."""
     if kind == "model":
-        from calc.profiles import model
+        from calc.profiles import model, model_faults
 
-        return model.ModelProfile, model.faults
+        return model.ModelProfile, model_faults.faults
     from calc.profiles import hardware
 
     return hardware.HardwareProfile, hardware.faults

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from calc.profiles.schema import Identifier, Source, Strict, Text
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=4)]  # above 1 is kept and flagged: the datasheet or a count is wrong
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=10)]
 
 
-class Spread(Strict, kw_only=True):
-    """A value with the interval that holds 80 % of what was observed, and how many observations there are."""
+class Spread(Strict, frozen=True, kw_only=True):
+    """A reached share of a ceiling: the interval that holds 80 % of what was observed, and how many observations there are."""
 
     low: Share
     expected: Share
@@ -20,25 +21,38 @@ class Spread(Strict, kw_only=True):
     n: Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Factor(Strict, kw_only=True):
-    """Efficiencies for operators of ``operator_classes`` (empty: all). ``compute`` is the reached share of the dense peak,
-    ``bandwidth`` of the memory bandwidth, ``link`` of a link's rate in one direction."""
+class Latency(Strict, frozen=True, kw_only=True):
+    """A fixed time in seconds, best to worst."""
+
+    low: Seconds
+    expected: Seconds
+    high: Seconds
+    n: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Factor(Strict, frozen=True, kw_only=True):
+    """Efficiencies of operators of ``operator_classes`` (empty: all others).
+
+    ``compute`` is the reached share of the dense peak, ``bandwidth`` of the memory bandwidth, ``link`` of a link's rate in one
+    direction; ``launch_s`` is added to every call, ``message_s`` to every collective.
+    """
 
     operator_classes: list[Text] = []
-    formats: list[Text] = []
+    formats: list[Text] = []  # weight formats it holds for; empty: all
     compute: Spread
     bandwidth: Spread
-    link: Spread | None = None
-    launch_s: float = 0.0  # added per operator call
+    link: Spread
+    launch_s: Latency = Latency(low=0, expected=0, high=0, n=0)
+    message_s: Latency = Latency(low=0, expected=0, high=0, n=0)
 
 
-class EfficiencyProfile(Strict, kw_only=True):
+class EfficiencyProfile(Strict, frozen=True, kw_only=True):
     """Factors with their origin and where they hold."""
 
     id: Identifier
     schema_version: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
-    evidence: Text  # default, fitted, measured here
-    origin: Text  # how the values came about; a script in benchmarks/ or a run file
+    evidence: Literal["default", "fitted", "measured here"]
+    origin: Text  # how the values came about: a script in benchmarks/ or a run file
     engines: list[Text] = []  # empty: any
     device_classes: list[Text] = []
     hardware: Text | None = None  # id of the one profile it was fitted on
@@ -47,11 +61,13 @@ class EfficiencyProfile(Strict, kw_only=True):
 
 
 def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]]:
-    """Spreads must be ordered."""
+    """Spreads must ascend, and exactly one factor must catch the classes that no other names."""
     found: list[tuple[tuple[str | int, ...], str]] = []
     for i, factor in enumerate(profile.factors):
-        for name in ("compute", "bandwidth", "link"):
+        for name in ("compute", "bandwidth", "link", "launch_s", "message_s"):
             spread = getattr(factor, name)
-            if spread is not None and not spread.low <= spread.expected <= spread.high:
+            if not spread.low <= spread.expected <= spread.high:
                 found.append((("factors", i, name), "low, expected and high must not descend"))
+    if sum(not f.operator_classes for f in profile.factors) != 1:
+        found.append((("factors",), "exactly one factor must have no operator_classes: it serves all classes not named"))
     return found

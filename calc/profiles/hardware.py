@@ -11,8 +11,10 @@ import msgspec
 
 from calc.profiles.schema import Count, Dimension, Identifier, Positive, Source, Strict, Text
 
+SparseType = Literal["tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"]
 
-class PeakDenseTflops(Strict, kw_only=True):
+
+class PeakDenseTflops(Strict, frozen=True, kw_only=True):
     """Dense matrix rates in 10^12 operations per second; null where the part has no such path or the figure is unknown.
 
     16-bit and fp8 rows accumulate in fp32; ``*_acc16`` is the rate with fp16 accumulation where it differs.
@@ -33,10 +35,11 @@ class PeakDenseTflops(Strict, kw_only=True):
     int4: Positive | None = None
 
 
-class Interconnect(Strict, kw_only=True):
+class Interconnect(Strict, frozen=True, kw_only=True):
     """Links of one device, per direction."""
 
     scale_up_name: Text | None = None
+    scale_up_link_count: Dimension | None = None  # links of this device; count x rate of one link = the per-direction figure
     scale_up_gb_per_s_per_direction: Positive | None = None
     scale_up_gb_per_s_both_directions: Positive | None = None
     scale_up_domain_size: Dimension | None = None
@@ -48,9 +51,10 @@ class Interconnect(Strict, kw_only=True):
     host_link_gb_per_s_per_direction: Positive | None = None
     scale_out_typical: Text | None = None
     scale_out_gb_per_s_per_direction_per_device: Positive | None = None
+    scale_out_attachment: Literal["pcie", "on_die", "separate_lanes"] | None = None  # null: behind the PCIe link of the device
 
 
-class Price(Strict, kw_only=True):
+class Price(Strict, frozen=True, kw_only=True):
     """A price found on a date; never a quote."""
 
     value: Annotated[float, msgspec.Meta(ge=0)]
@@ -61,7 +65,7 @@ class Price(Strict, kw_only=True):
     note: Text | None = None
 
 
-class MeasuredCeiling(Strict, kw_only=True):
+class MeasuredCeiling(Strict, frozen=True, kw_only=True):
     """What somebody reached on this part, and how."""
 
     metric: Text
@@ -71,7 +75,7 @@ class MeasuredCeiling(Strict, kw_only=True):
     source: Text
 
 
-class Parent(Strict, kw_only=True):
+class Parent(Strict, frozen=True, kw_only=True):
     """The larger unit that this one is part of: ``count`` of these make one ``id``."""
 
     id: Identifier | None
@@ -79,17 +83,20 @@ class Parent(Strict, kw_only=True):
     count: Dimension
 
 
-class HardwareProfile(Strict, kw_only=True):
+class HardwareProfile(Strict, frozen=True, kw_only=True):
     """One accelerator or CPU, as the runtime enumerates it (``unit_of_account``)."""
 
     id: Identifier
     name: Text
     vendor: Text
     aliases: list[Text] = []
+    shared_names: list[Text] = []  # names that drivers report for other parts too: never enough to tell this one
+    siblings: list[Identifier] = []  # profiles that carry the same figures on purpose (another form factor of the same part)
     device_class: Literal[
         "datacenter_gpu", "workstation_gpu", "consumer_gpu", "apu", "edge_soc", "asic", "tpu", "cpu", "measured"
     ] = msgspec.field(name="class")
     unit_of_account: Text
+    runtime_devices: Dimension | None = None  # devices that the runtime enumerates for this unit; null: one
     parent: Parent | None = None
     form_factor: Text | None = None
     architecture: Text | None = None
@@ -111,14 +118,18 @@ class HardwareProfile(Strict, kw_only=True):
     last_level_cache_kind: Text | None = None
     compute_unit_count: Dimension | None = None
     compute_unit_kind: Text | None = None
+    shader_count: Dimension | None = None  # fp32 lanes as printed (CUDA cores, stream processors)
+    tensor_core_count: Dimension | None = None
     boost_clock_mhz: Positive | None = None
     tensor_peak_clock_mhz: Positive | None = None
     bf16_or_fp16_dense_flops_per_clock_per_unit: Positive | None = None
     peak_dense_tflops: PeakDenseTflops
     vendor_sheet_quotes_sparse: bool | None = None
+    peak_sparse_tflops: dict[SparseType, Positive] | None = None  # as the sheet prints them; never used for predictions
     fp4_formats: list[Text] | Text | None = None
     interconnect: Interconnect = Interconnect()
     tdp_w: Positive | None = None
+    tdp_scope: Literal["chip", "module", "board", "soc", "superchip", "socket", "share_of_parent"] | None = None  # what draws tdp_w
     cloud_price_usd_per_hour: Price | None = None
     measured: list[MeasuredCeiling] = []
     sources: list[Source] = []

@@ -15,7 +15,7 @@ from calc.profiles.schema import Count, Dimension, Identifier, Positive, Source,
 # --- token mixers -----------------------------------------------------------------------------------------------------------
 
 
-class Heads(Strict, kw_only=True):
+class Heads(Strict, frozen=True, kw_only=True):
     """Geometry that all softmax attention over per-head keys and values shares."""
 
     num_attention_heads: Dimension
@@ -48,23 +48,23 @@ class Heads(Strict, kw_only=True):
         return self.v_head_dim or self.head_dim
 
 
-class FullAttention(Heads, kw_only=True, tag_field="kind", tag="full"):
+class FullAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="full"):
     """Every token sees all earlier ones (or all, when not causal)."""
 
 
-class SlidingAttention(Heads, kw_only=True, tag_field="kind", tag="sliding"):
+class SlidingAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="sliding"):
     """A token sees the last ``window`` tokens, itself included."""
 
     window: Dimension
 
 
-class ChunkedAttention(Heads, kw_only=True, tag_field="kind", tag="chunked"):
+class ChunkedAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="chunked"):
     """A token sees the tokens of its own chunk only (Llama 4)."""
 
     chunk: Dimension
 
 
-class CrossAttention(Heads, kw_only=True, tag_field="kind", tag="cross"):
+class CrossAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="cross"):
     """Decoder tokens see ``source_tokens`` encoder positions, cached once per request."""
 
     source_tokens: Dimension
@@ -72,7 +72,7 @@ class CrossAttention(Heads, kw_only=True, tag_field="kind", tag="cross"):
     tanh_gate: bool = False
 
 
-class BlockSparseAttention(Heads, kw_only=True, tag_field="kind", tag="block-sparse"):
+class BlockSparseAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="block-sparse"):
     """Attention over the best ``topk_blocks`` blocks of ``block`` tokens, chosen by an index (MiniMax-M3)."""
 
     block: Dimension
@@ -83,7 +83,7 @@ class BlockSparseAttention(Heads, kw_only=True, tag_field="kind", tag="block-spa
     local_blocks: Count = 0
 
 
-class Indexer(Strict, kw_only=True):
+class Indexer(Strict, frozen=True, kw_only=True):
     """The lightning indexer of DeepSeek sparse attention: scores all keys in fp8, keeps ``topk``."""
 
     num_heads: Dimension
@@ -92,7 +92,7 @@ class Indexer(Strict, kw_only=True):
     role: Literal["full", "shared"] = "full"  # shared: reuses the selection of the last full one, holds no weights or keys
 
 
-class LatentAttention(Strict, kw_only=True, tag_field="kind", tag="latent"):
+class LatentAttention(Strict, frozen=True, kw_only=True, tag_field="kind", tag="latent"):
     """Multi-head latent attention: one compressed vector per token is cached (DeepSeek-V2, arXiv 2405.04434)."""
 
     num_attention_heads: Dimension
@@ -108,7 +108,7 @@ class LatentAttention(Strict, kw_only=True, tag_field="kind", tag="latent"):
     window: Dimension | None = None
 
 
-class CompressedAttention(Strict, kw_only=True, tag_field="kind", tag="compressed"):
+class CompressedAttention(Strict, frozen=True, kw_only=True, tag_field="kind", tag="compressed"):
     """DeepSeek-V4: a shared key-value head over a window plus entries compressed by ``ratio`` (1: window only)."""
 
     num_attention_heads: Dimension
@@ -123,7 +123,7 @@ class CompressedAttention(Strict, kw_only=True, tag_field="kind", tag="compresse
     sinks: bool = True
 
 
-class Mamba1(Strict, kw_only=True, tag_field="kind", tag="mamba1"):
+class Mamba1(Strict, frozen=True, kw_only=True, tag_field="kind", tag="mamba1"):
     """Selective state space, arXiv 2312.00752: inner width x state_size state."""
 
     inner_size: Dimension
@@ -135,7 +135,7 @@ class Mamba1(Strict, kw_only=True, tag_field="kind", tag="mamba1"):
     parameter_norms: bool = False  # norms on dt, B and C (Jamba)
 
 
-class Mamba2(Strict, kw_only=True, tag_field="kind", tag="mamba2"):
+class Mamba2(Strict, frozen=True, kw_only=True, tag_field="kind", tag="mamba2"):
     """State space duality, arXiv 2405.21060: heads x head_dim x state_size state."""
 
     num_heads: Dimension
@@ -149,7 +149,7 @@ class Mamba2(Strict, kw_only=True, tag_field="kind", tag="mamba2"):
     gated_norm: bool = True
 
 
-class GatedDeltaNet(Strict, kw_only=True, tag_field="kind", tag="gated-delta-net"):
+class GatedDeltaNet(Strict, frozen=True, kw_only=True, tag_field="kind", tag="gated-delta-net"):
     """Gated delta rule, arXiv 2412.06464 (Qwen3-Next): value heads x key width x value width state."""
 
     num_key_heads: Dimension
@@ -161,7 +161,7 @@ class GatedDeltaNet(Strict, kw_only=True, tag_field="kind", tag="gated-delta-net
     separate_gates: bool = True
 
 
-class KimiDeltaAttention(Strict, kw_only=True, tag_field="kind", tag="kda"):
+class KimiDeltaAttention(Strict, frozen=True, kw_only=True, tag_field="kind", tag="kda"):
     """Kimi delta attention, arXiv 2510.26692: per-channel decay; the rank of each gate is null where it is a full matrix."""
 
     num_heads: Dimension
@@ -172,7 +172,7 @@ class KimiDeltaAttention(Strict, kw_only=True, tag_field="kind", tag="kda"):
     output_gate_rank: Dimension | None = None
 
 
-class LightningAttention(Strict, kw_only=True, tag_field="kind", tag="lightning"):
+class LightningAttention(Strict, frozen=True, kw_only=True, tag_field="kind", tag="lightning"):
     """Linear attention with a fixed decay per head, arXiv 2501.08313 (MiniMax-01)."""
 
     num_heads: Dimension
@@ -180,7 +180,7 @@ class LightningAttention(Strict, kw_only=True, tag_field="kind", tag="lightning"
     chunk: Dimension = 256
 
 
-class Rwkv(Strict, kw_only=True, tag_field="kind", tag="rwkv"):
+class Rwkv(Strict, frozen=True, kw_only=True, tag_field="kind", tag="rwkv"):
     """RWKV-5, 6 (arXiv 2404.05892) or 7 (arXiv 2503.14456) time mixing; its channel mixing is a feed-forward part."""
 
     version: Literal[5, 6, 7]
@@ -190,7 +190,7 @@ class Rwkv(Strict, kw_only=True, tag_field="kind", tag="rwkv"):
     chunk: Dimension = 64
 
 
-class RgLru(Strict, kw_only=True, tag_field="kind", tag="rg-lru"):
+class RgLru(Strict, frozen=True, kw_only=True, tag_field="kind", tag="rg-lru"):
     """Real-gated linear recurrent unit, arXiv 2402.19427 (RecurrentGemma): a state vector of ``width``."""
 
     width: Dimension
@@ -198,7 +198,7 @@ class RgLru(Strict, kw_only=True, tag_field="kind", tag="rg-lru"):
     conv_kernel: Dimension
 
 
-class ShortConvolution(Strict, kw_only=True, tag_field="kind", tag="short-conv"):
+class ShortConvolution(Strict, frozen=True, kw_only=True, tag_field="kind", tag="short-conv"):
     """Gated short convolution (LFM2)."""
 
     conv_kernel: Dimension
@@ -227,7 +227,7 @@ SoftmaxAttention = FullAttention | SlidingAttention | ChunkedAttention
 # --- feed-forward parts ------------------------------------------------------------------------------------------------------
 
 
-class DenseFeedForward(Strict, kw_only=True, tag_field="kind", tag="dense"):
+class DenseFeedForward(Strict, frozen=True, kw_only=True, tag_field="kind", tag="dense"):
     """One feed-forward network for every token; gated (SwiGLU, GeGLU) or plain."""
 
     intermediate_size: Dimension
@@ -237,7 +237,7 @@ class DenseFeedForward(Strict, kw_only=True, tag_field="kind", tag="dense"):
     scalars: Count = 0  # learned scalars of the activation (xIELU holds two)
 
 
-class ChannelMixing(Strict, kw_only=True, tag_field="kind", tag="rwkv-channel-mixing"):
+class ChannelMixing(Strict, frozen=True, kw_only=True, tag_field="kind", tag="rwkv-channel-mixing"):
     """RWKV's feed-forward: key, value and receptance (5 and 6), or key and value (7)."""
 
     intermediate_size: Dimension
@@ -245,7 +245,7 @@ class ChannelMixing(Strict, kw_only=True, tag_field="kind", tag="rwkv-channel-mi
     mix_vectors: Count = 2
 
 
-class SharedExperts(Strict, kw_only=True):
+class SharedExperts(Strict, frozen=True, kw_only=True):
     """Experts that every token passes; ``intermediate_size`` is their joint width."""
 
     intermediate_size: Dimension
@@ -253,7 +253,7 @@ class SharedExperts(Strict, kw_only=True):
     gate: bool = False  # a scalar gate per token (Qwen2-MoE)
 
 
-class Experts(Strict, kw_only=True, tag_field="kind", tag="experts"):
+class Experts(Strict, frozen=True, kw_only=True, tag_field="kind", tag="experts"):
     """Routed experts: each token is multiplied with ``num_experts_per_token`` of ``num_experts`` feed-forward networks."""
 
     num_experts: Dimension
@@ -274,7 +274,7 @@ FeedForward = DenseFeedForward | ChannelMixing | Experts
 # --- layers, stacks, the model -----------------------------------------------------------------------------------------------
 
 
-class Extra(Strict, kw_only=True):
+class Extra(Strict, frozen=True, kw_only=True):
     """Weights that no part above describes. ``matrix``: every token is multiplied with it; ``vector``: gains, biases, scalars;
     ``table``: looked up, a row a token."""
 
@@ -284,7 +284,7 @@ class Extra(Strict, kw_only=True):
     stored_by: Literal["checkpoint", "checkpoint-and-architecture"] = "checkpoint-and-architecture"
 
 
-class LayerKind(Strict, kw_only=True):
+class LayerKind(Strict, frozen=True, kw_only=True):
     """One kind of layer: its token mixers (run one after another or side by side) and feed-forward parts."""
 
     mixers: list[Mixer] = []
@@ -296,21 +296,30 @@ class LayerKind(Strict, kw_only=True):
     shared_weights: Text | None = None  # layers of the same name hold one copy of mixers and feed-forwards (Zamba2)
 
 
-class Block(Strict, kw_only=True):
+class Block(Strict, frozen=True, kw_only=True):
     """``layers`` (names of layer kinds) repeated ``repeat`` times."""
 
     repeat: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     layers: Annotated[list[Text], msgspec.Meta(min_length=1, max_length=4096)]
 
 
-class Norm(Strict, kw_only=True):
+def layer_counts(stack: list[Block]) -> dict[str, int]:
+    """How many layers of a stack there are of each kind, in order of first appearance."""
+    counts: dict[str, int] = {}
+    for block in stack:
+        for name in block.layers:
+            counts[name] = counts.get(name, 0) + block.repeat
+    return counts
+
+
+class Norm(Strict, frozen=True, kw_only=True):
     """The normalisation of the model."""
 
     kind: Literal["rms", "layer"] = "rms"
     bias: bool = False  # a LayerNorm's bias
 
 
-class Encoder(Strict, kw_only=True):
+class Encoder(Strict, frozen=True, kw_only=True):
     """An encoder that runs once per request; its layer kinds are those of the model."""
 
     stack: list[Block]
@@ -319,7 +328,7 @@ class Encoder(Strict, kw_only=True):
     extras: list[Extra] = []
 
 
-class NextTokenLayers(Strict, kw_only=True):
+class NextTokenLayers(Strict, frozen=True, kw_only=True):
     """Multi-token-prediction layers: ``count`` layers of ``kind`` plus ``extras`` each; loaded only when drafting."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -328,7 +337,7 @@ class NextTokenLayers(Strict, kw_only=True):
     stored: bool = True
 
 
-class Tower(Strict, kw_only=True):
+class Tower(Strict, frozen=True, kw_only=True):
     """A vision or audio tower: its parameters and, where known, the work of one image or clip."""
 
     modality: Literal["vision", "audio"]
@@ -339,7 +348,7 @@ class Tower(Strict, kw_only=True):
     output_tokens_per_item: Dimension | None = None  # positions that enter the language model
 
 
-class Storage(Strict, kw_only=True):
+class Storage(Strict, frozen=True, kw_only=True):
     """How the checkpoint stores its weights: ``dtype`` for all, ``roles`` for what differs by tensor role."""
 
     dtype: Text
@@ -354,7 +363,7 @@ class Storage(Strict, kw_only=True):
     kv_cache: Text | None = None  # a checkpoint may ask for its own KV format
 
 
-class StoredBeyond(Strict, kw_only=True):
+class StoredBeyond(Strict, frozen=True, kw_only=True):
     """Elements that the checkpoint lists and the architecture does not need (copies, buffers, scales)."""
 
     what: Text
@@ -362,7 +371,7 @@ class StoredBeyond(Strict, kw_only=True):
     residual: bool = False  # taken as the difference itself, not computed
 
 
-class ParameterFacts(Strict, kw_only=True):
+class ParameterFacts(Strict, frozen=True, kw_only=True):
     """Published figures that the computed ones are held to."""
 
     total: Count | None = None  # elements of the published checkpoint
@@ -374,7 +383,7 @@ class ParameterFacts(Strict, kw_only=True):
     stated_source: Text | None = None
 
 
-class ModelProfile(Strict, kw_only=True):
+class ModelProfile(Strict, frozen=True, kw_only=True):
     """A model: what its config says about shapes and storage, with sources."""
 
     id: Identifier
@@ -415,11 +424,7 @@ class ModelProfile(Strict, kw_only=True):
 
     def layer_counts(self) -> dict[str, int]:
         """How many layers there are of each kind, in order of first appearance."""
-        counts: dict[str, int] = {}
-        for block in self.stack:
-            for name in block.layers:
-                counts[name] = counts.get(name, 0) + block.repeat
-        return counts
+        return layer_counts(self.stack)
 
     @property
     def num_hidden_layers(self) -> int:
@@ -427,44 +432,5 @@ class ModelProfile(Strict, kw_only=True):
         return sum(b.repeat * len(b.layers) for b in self.stack)
 
 
+#: Longest stack that is accepted: bounds every list that is made of one.
 MAX_LAYERS = 20_000
-
-
-def faults(model: ModelProfile) -> list[tuple[tuple[str | int, ...], str]]:
-    """What the schema cannot say: (path, message) of every contradiction within a model profile."""
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    if model.num_hidden_layers > MAX_LAYERS:
-        return [(("stack",), f"{model.num_hidden_layers:,} layers; at most {MAX_LAYERS:,} are accepted")]
-    for index, block in enumerate(model.stack):
-        for name in block.layers:
-            if name not in model.layer_kinds:
-                found.append((("stack", index, "layers"), f"layer kind {name!r} is not among layer_kinds"))
-    for name in model.encoder.stack[0].layers if model.encoder else []:
-        if name not in model.layer_kinds:
-            found.append((("encoder", "stack", 0, "layers"), f"layer kind {name!r} is not among layer_kinds"))
-    for name in model.next_token_layers.layers if model.next_token_layers else []:
-        if name not in model.layer_kinds:
-            found.append((("next_token_layers", "layers"), f"layer kind {name!r} is not among layer_kinds"))
-    for kind_name, kind in model.layer_kinds.items():
-        for i, mixer in enumerate(kind.mixers):
-            where = ("layer_kinds", kind_name, "mixers", i)
-            if isinstance(mixer, Heads) and mixer.num_attention_heads % mixer.num_key_value_heads:
-                found.append(
-                    (
-                        (*where, "num_key_value_heads"),
-                        f"{mixer.num_attention_heads} query heads cannot share {mixer.num_key_value_heads} key-value heads evenly",
-                    )
-                )
-            if isinstance(mixer, GatedDeltaNet) and mixer.num_value_heads % mixer.num_key_heads:
-                found.append(((*where, "num_value_heads"), "value heads must be a multiple of key heads"))
-            if isinstance(mixer, Mamba2) and mixer.num_heads % mixer.num_groups:
-                found.append(((*where, "num_groups"), "heads must be a multiple of groups"))
-        for i, part in enumerate(kind.feed_forwards):
-            if isinstance(part, Experts) and part.num_experts_per_token > part.num_experts + part.zero_experts:
-                found.append(
-                    (
-                        ("layer_kinds", kind_name, "feed_forwards", i, "num_experts_per_token"),
-                        f"a token cannot pass {part.num_experts_per_token} of {part.num_experts} experts",
-                    )
-                )
-    return found

@@ -31,8 +31,8 @@ CrossCheck = Callable[[T], list[tuple[Place, str]]]
 _INT = re.compile(r"[-+]?[0-9]+$")
 _HEX = re.compile(r"0x[0-9a-fA-F]+$|0o[0-7]+$")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
-_WORDS: dict[str, Any] = {w: None for w in ("", "~", "null", "Null", "NULL")}
-_WORDS |= {w: True for w in ("true", "True", "TRUE")} | {w: False for w in ("false", "False", "FALSE")}
+_WORDS: dict[str, Any] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
 
 
 @dataclass(frozen=True)
@@ -224,34 +224,55 @@ def _all_faults(document: Document, schema: type[Any], message: str) -> list[str
     """
     import copy
 
-    data = copy.deepcopy(document.data)
+    rest = _Rest(copy.deepcopy(document.data))
     faults: list[str] = []
-    aside: set[Place] = set()
-    for _ in range(4 * MAX_FAULTS):
-        text, place = _split_path(message, data, schema)
+    while len(faults) < MAX_FAULTS:
+        text, here = _split_path(message, rest.data, schema)
+        place = rest.original(here)
         unknown = re.match(r"Object contains unknown field `(.*)`", text)
         missing = re.match(r"Object missing required field `(.*)`", text)
         if unknown:
-            target: Place = (*place, unknown[1])
             near = did_you_mean(unknown[1], _vocabulary(schema, "fields"))
-            faults.append(f"{document.at(target)}: unknown key {unknown[1]!r}" + (f"; {near}" if near else ""))
-        elif missing:
-            target = place
-            if (*place, missing[1]) not in aside:
-                faults.append(f"{document.at(place)}: key {missing[1]!r} is missing")
-        else:
-            target = place
-            faults.append(f"{document.at(place)}: {_dotted(place)}{_plainly(text, data, place, schema)}")
-        if len(faults) >= MAX_FAULTS or not target:
-            return faults
-        aside.add(target)
-        _remove(data, target)
+            faults.append(f"{document.at((*place, unknown[1]))}: unknown key {unknown[1]!r}" + (f"; {near}" if near else ""))
+            here = (*here, unknown[1])
+        elif not missing:
+            faults.append(f"{document.at(place)}: {_dotted(place)}{_plainly(text, rest.data, here, schema)}")
+        elif (*place, missing[1]) not in rest.aside:
+            faults.append(f"{document.at(place)}: {_dotted(place)}key {missing[1]!r} is missing")
+        if not here:
+            break
+        rest.set_aside(here)
         try:
-            msgspec.convert(data, schema)
-            return faults
+            msgspec.convert(rest.data, schema)
+            break
         except msgspec.ValidationError as error:
             message = str(error)
     return faults
+
+
+class _Rest:
+    """What remains of the data while faulty nodes are set aside; elements of a list keep the index they have in the file."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.aside: set[Place] = set()
+        self.indices: dict[int, list[int]] = {}  # id of a shortened list → index in the file of each element left
+
+    def original(self, place: Place) -> Place:
+        node, found = self.data, []
+        for key in place:
+            found.append(self.indices[id(node)][key] if isinstance(key, int) and id(node) in self.indices else key)
+            node = _look_up(node, (key,))
+        return tuple(found)
+
+    def set_aside(self, place: Place) -> None:
+        self.aside.add(self.original(place))
+        parent, key = _look_up(self.data, place[:-1]), place[-1]
+        if isinstance(parent, dict):
+            parent.pop(key, None)
+        elif isinstance(parent, list) and isinstance(key, int) and key < len(parent):
+            self.indices.setdefault(id(parent), list(range(len(parent)))).pop(key)
+            parent.pop(key)
 
 
 def _dotted(place: Place) -> str:
@@ -274,20 +295,6 @@ def _look_up(data: Any, place: Place) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return data
-
-
-def _remove(data: Any, place: Place) -> None:
-    parent = _look_up(data, place[:-1])
-    if isinstance(parent, dict):
-        parent.pop(place[-1], None)
-    elif isinstance(parent, list) and isinstance(place[-1], int) and place[-1] < len(parent):
-        # Later elements keep their index: their places in the file stay right.
-        parent[place[-1]] = _first_valid(parent, place[-1])
-
-
-def _first_valid(items: list[Any], faulty: int) -> Any:
-    others = [item for i, item in enumerate(items) if i != faulty]
-    return others[0] if others else None
 
 
 def _split_path(message: str, data: Any, schema: type[Any]) -> tuple[str, Place]:

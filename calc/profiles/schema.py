@@ -18,7 +18,7 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Base of every profile struct: immutable, refuses unknown keys, keyword arguments only."""
 
 
-class Source(Strict, kw_only=True):
+class Source(Strict, frozen=True, kw_only=True):
     """Where figures come from. ``fields`` names what the source covers (``all`` for the whole profile)."""
 
     url: Text

@@ -1,0 +1,1 @@
+"""What people see: takes result records, knows no physics."""

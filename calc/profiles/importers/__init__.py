@@ -1,0 +1,1 @@
+"""From files that others publish to a model profile."""

@@ -1,0 +1,7 @@
+"""``roofcast check``: lint of profiles."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""

@@ -1,0 +1,38 @@
+"""``roofcast estimate``: the main job on one screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from calc.commands import options as opt
+
+
+@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
+    """Prefill, decode, request latency, memory and capacity of a deployment, and what limits each."""
+    import calc
+    from calc.commands import output
+
+    workload = opt.workload(options)
+    deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
+    output.notices(options, deployment.model, deployment.hardware)
+    result = calc.estimate_deployment(deployment, workload)
+
+    from calc.report import estimate as report
+    from calc.report import records, table
+
+    output.emit(
+        options,
+        document=lambda: records.document("estimate", deployment, workload, records.estimate_record(result), result.warnings),
+        page=lambda: report.page(deployment, result),
+        rows=lambda: [table.flatten(records.inputs(deployment, workload) | records.estimate_record(result))],
+    )
+    if not result.fit.fits:
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(estimate)

@@ -1,0 +1,60 @@
+"""``roofcast models``: the library of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from calc.commands import options as opt
+
+_CONTEXT = opt.text(
+    "context_len", "--context-len", help="Show the cache at this context. Default: the model's maximum.", metavar="TOKENS"
+)
+_FORMATS = tuple(p for p in opt.DEPLOYMENT if p.name in ("quantization", "kv_cache_dtype"))
+_FAMILY = opt.text("family", "--family", help="Only models of this model_type.", metavar="TYPE")
+
+
+@opt.takes(_FAMILY, opt.PROFILES_DIR, opt.OUTPUT)
+def list_models(**options: Any) -> None:
+    """All models with parameters, layers and cache per token."""
+    from calc.commands import output
+    from calc.report import library, records
+
+    rows = library.model_rows(options.get("profiles_dir"), options.get("family"))
+    output.emit(
+        options,
+        document=lambda: records.envelope("models-list", {}, [], {"models": rows}, ()),
+        page=lambda: library.models_page(rows),
+        rows=lambda: rows,
+    )
+
+
+@opt.takes(_CONTEXT, _FORMATS, opt.PROFILES_DIR, opt.OUTPUT)
+def show(model: opt.MODEL, **options: Any) -> None:
+    """One model: layers by kind, parameters by part, weight bytes, and the three KV numbers."""
+    import calc
+    from calc import units
+    from calc.commands import output
+    from calc.report import model as report
+    from calc.report import records, table
+
+    loaded = calc.load_model(model, options.get("profiles_dir"))
+    output.notices(options, loaded)
+    context = options.get("context_len")
+    length = None if context is None else units.parse_count(context, "--context-len", maximum=opt.MAX_TOKENS)
+    facts = report.describe(loaded.profile, options.get("quantization"), options.get("kv_cache_dtype") or "bf16", length)
+    output.emit(
+        options,
+        document=lambda: records.envelope("models-show", {"model": loaded.name}, [loaded], report.record(facts), facts.warnings),
+        page=lambda: report.page(facts),
+        rows=lambda: [table.flatten(report.record(facts))],
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the sub-application."""
+    models = typer.Typer(help="The library of models: list, show.", no_args_is_help=True, rich_markup_mode=None)
+    models.command("list")(list_models)
+    models.command("show")(show)
+    app.add_typer(models, name="models")

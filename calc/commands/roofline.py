@@ -1,0 +1,48 @@
+"""``roofcast roofline``: one step operator by operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from calc.commands import options as opt
+
+_PHASE = opt.text("phase", "--phase", help="prefill, decode or both. Default: both.", metavar="PHASE")
+
+
+@opt.takes(_PHASE, opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
+    """One step operator by operator: shape, FLOPs, bytes by operand, intensity, bound, time, share."""
+    import calc
+    from calc.commands import output
+    from calc.errors import UsageError, did_you_mean
+
+    phase = options.get("phase") or "both"
+    if phase not in ("prefill", "decode", "both"):
+        raise UsageError(
+            f"unknown phase {phase!r}", did_you_mean(phase, ("prefill", "decode", "both")) or "prefill, decode or both"
+        )
+    phases = ("prefill", "decode") if phase == "both" else (phase,)
+    workload = opt.workload(options)
+    deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
+    output.notices(options, deployment.model, deployment.hardware)
+    result = calc.roofline_deployment(deployment, workload, phases)
+
+    from calc.report import records, table
+    from calc.report import roofline as report
+
+    record = records.roofline_record(result)
+    output.emit(
+        options,
+        document=lambda: records.document("roofline", deployment, workload, record, result.warnings),
+        page=lambda: report.page(deployment, result),
+        rows=lambda: [table.flatten({"phase": p} | o) for p in phases for o in record[p]["operators"]],
+    )
+    if not result.fit.fits:
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(roofline)

@@ -1,0 +1,29 @@
+"""``roofcast schema``: JSON Schemas of the files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from calc.commands import options as opt
+
+_OUTPUT = tuple(p for p in opt.OUTPUT if p.name == "output")
+
+
+@opt.takes(_OUTPUT)
+def schema(kind: Annotated[str, typer.Argument(metavar="KIND", help="model, hardware or efficiency.")], **options: Any) -> None:
+    """JSON Schema of a kind of file, for editors and validators."""
+    from calc.commands import output
+    from calc.errors import UnknownNameError, did_you_mean
+    from calc.profiles.json_schema import KINDS, json_schema
+    from calc.report import records
+
+    if kind not in KINDS:
+        raise UnknownNameError(f"no schema of kind {kind!r}", did_you_mean(kind, KINDS) or "known: " + ", ".join(KINDS))
+    output.write(records.dumps(json_schema(kind)), options.get("output"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(schema)

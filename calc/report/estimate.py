@@ -1,0 +1,171 @@
+"""The main answer as a page: both phases side by side, the request, the memory, and how sure it all is."""
+
+from __future__ import annotations
+
+from calc.memory.budget import Capacity
+from calc.memory.kv_cache import MAX_CONTEXT
+from calc.report.table import Column, Page, Table
+from calc.serving.deployment import Deployment
+from calc.serving.estimate import Estimate, Fit
+from calc.serving.phase import Phase
+from calc.timing.step_time import Range
+from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
+
+
+def title(deployment: Deployment) -> str:
+    """What is deployed on what, in one line."""
+    sharding, inputs = deployment.sharding, deployment.inputs
+    split = [
+        f"{name} {size}"
+        for name, size in (
+            ("TP", sharding.tensor),
+            ("PP", sharding.pipeline),
+            ("DP", sharding.data),
+            ("DCP", sharding.decode_context),
+        )
+        if size > 1
+    ]
+    formats = f"{inputs['dtype']} compute, weights {inputs['quantization']}, KV {inputs['kv_cache_dtype']}"
+    return (
+        f"{deployment.model.profile.name} on {sharding.gpus} x {deployment.hardware.profile.name}"
+        + (f" ({', '.join(split)})" if split else "")
+        + f": {formats}, {inputs['engine']} {inputs['engine_version']}"
+    )
+
+
+def spread(value: Range, form: object = format_seconds) -> str:
+    """``expected (low - high)``."""
+    if value.expected is None:
+        return "-"
+    return f"{form(value.expected)} ({form(value.low)} - {form(value.high)})"  # type: ignore[operator]
+
+
+def rate_text(value: Range) -> str:
+    """``expected (low - high)`` of a rate in tokens per second."""
+    return spread(value, lambda v: format_number(float(v), 3))
+
+
+def page(deployment: Deployment, result: Estimate) -> Page:
+    """One screen."""
+    work = result.workload
+    headline = [
+        title(deployment),
+        f"batch {work.batch_size:,}, prompt {work.input_len:,} tokens"
+        + (f" ({work.cached_len:,} cached)" if work.cached_len else "")
+        + f", output {work.output_len:,}, decode shown at context {work.decode_context:,}",
+    ]
+    if not result.fit.fits:
+        headline += ["", *refusal(result.fit, work.batch_size, work.final_context)]
+    tables = [_phases(result)] if result.decode else []
+    tables.append(Table((Column(""), Column("")), _request_rows(result)))
+    evidence = result.request.e2e_s.evidence
+    notes = []
+    if result.fit.fits and deployment.has_rates:
+        notes.append(
+            f"Times: expected (low - high), evidence: {evidence}. Nothing beats the floor. Fusion policy: {deployment.fusion.name}."
+        )
+    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(result.warnings)]
+    return Page(headline, tables, notes)
+
+
+def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
+    """Why there is no speed, and what would fit."""
+    sizes = {t.name: t.bytes for t in fit.terms}
+    lines = [
+        f"Does not fit: {format_bytes(fit.used_bytes_per_gpu)} needed of {format_bytes(fit.capacity_bytes_per_gpu)} per GPU, "
+        f"so no speed is given."
+    ]
+    if fit.too_large == "weights":
+        lines.append(
+            f"The weights alone take {format_bytes(sizes['weights'])}: use more GPUs (-tp), a smaller format (-q) or a larger device."
+        )
+    else:
+        lines.append(
+            f"The KV cache of {batch_size:,} x {context:,} tokens needs {format_bytes(sizes['kv_cache_needed'])}, "
+            f"{format_bytes(sizes['kv_cache'])} are left. Largest batch at this length: {fit.largest_batch or 0:,}; "
+            f"longest context at this batch: {fit.largest_context or 0:,}."
+        )
+    return lines
+
+
+def _phases(result: Estimate) -> Table:
+    prefill, decode = result.prefill, result.decode
+    assert decode is not None
+    columns = (Column(""), Column("prefill"), Column("decode (one step)"))
+
+    def both(label: str, of: object) -> list[str]:
+        return [label, of(prefill), of(decode)]  # type: ignore[operator]
+
+    rows = [
+        both("time", lambda p: spread(p.time_s)),
+        both("  floor", lambda p: format_seconds(p.time_s.floor)),
+        both("tokens/s", lambda p: rate_text(p.tokens_per_s)),
+        both("bottleneck", lambda p: p.bound or "-"),
+        both("intensity (FLOP/B)", lambda p: f"{format_number(p.arithmetic_intensity)}, ridge {format_number(p.ridge_point)}"),
+        both("  weights only", lambda p: format_number(p.arithmetic_intensity_weights_only)),
+        both("work", lambda p: format_flops(p.totals.flops)),
+        both("traffic", lambda p: f"{format_traffic(p.totals.bytes)}: weights {format_traffic(p.totals.weight_bytes)}"),
+        both("compute in use", lambda p: format_percent(p.compute_utilization)),
+        both("bandwidth in use", lambda p: format_percent(p.bandwidth_utilization)),
+        ["new tokens", f"{format_number(prefill.work.tokens)} at once", f"{format_number(decode.work.tokens)} (one per request)"],
+        ["KV cache", f"writes {format_traffic(prefill.totals.kv_write_bytes)}", _kv_action(decode)],
+        ["what helps", _remedy(prefill), _remedy(decode)],
+    ]
+    return Table(columns, rows)
+
+
+def _kv_action(decode: Phase) -> str:
+    text = f"reads {format_traffic(decode.totals.kv_read_bytes)}, appends {format_traffic(decode.totals.kv_write_bytes)}"
+    return text + (f", state {format_traffic(decode.totals.state_bytes)}" if decode.totals.state_bytes else "")
+
+
+def _remedy(phase: Phase) -> str:
+    """What to optimise for a bound, in the field's words."""
+    if phase.bound == "compute":
+        return "faster matmuls, fp8, TP"
+    if phase.bound == "network":
+        return "faster links, less TP"
+    if phase.bound == "memory":
+        weights = float(phase.totals.weight_bytes) >= float(phase.totals.kv_read_bytes + phase.totals.state_bytes)
+        return "smaller weights, more batch" if weights else "smaller KV, bandwidth"
+    return "-"
+
+
+_USED = (
+    ("weights", "weights"),
+    ("kv_cache_needed", "KV"),
+    ("activation", "activations"),
+    ("runtime", "runtime"),
+    ("cuda_graphs", "graphs"),
+)
+
+
+def _request_rows(result: Estimate) -> list[list[str]]:
+    request, fit, held = result.request, result.fit, result.capacity
+    rows = []
+    if result.fit.fits and request.decode_share is not None:
+        rows += [
+            ["TTFT", spread(request.ttft_s)],
+            ["TPOT", spread(request.tpot_s)],
+            ["end to end", f"{spread(request.e2e_s)}, decode {format_percent(request.decode_share)}"],
+            ["output tokens/s", rate_text(request.output_tokens_per_s)],
+        ]
+    sizes = {t.name: t.bytes for t in fit.terms}
+    parts = ", ".join(f"{label} {format_bytes(sizes[name], 3)}" for name, label in _USED if sizes.get(name))
+    rows.append(
+        [
+            "memory per GPU",
+            f"{format_bytes(fit.used_bytes_per_gpu)} of {format_bytes(fit.capacity_bytes_per_gpu)} x {held.gpu_memory_utilization:g}",
+        ]
+    )
+    rows.append(["", parts])
+    rows.append(["capacity", capacity_line(held)])
+    return rows
+
+
+def capacity_line(held: Capacity) -> str:
+    """How many requests fit, in one line."""
+    low, high = held.max_concurrency_low, held.max_concurrency_high
+    spread_text = f" ({format_number(low, 3)} - {format_number(high, 3)})" if round(low, 2) != round(high, 2) else ""
+    longest = "unbounded" if held.max_context_tokens >= MAX_CONTEXT else f"{held.max_context_tokens:,}"
+    return f"{format_number(held.max_concurrency, 4)}{spread_text} requests of {held.max_model_len:,} tokens; longest context {longest}"

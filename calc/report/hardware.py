@@ -1,0 +1,81 @@
+"""One device as a page: peaks with their ridge points, memory, links, power, price, and what each figure rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from calc.profiles.hardware import REPORTED_SHARE, HardwareProfile
+from calc.report.table import Column, Page, Table
+from calc.units import format_bytes, format_number
+
+
+def _peaks(profile: HardwareProfile) -> dict[str, float]:
+    table = profile.peak_dense_tflops
+    return {n: v for n in table.__struct_fields__ if (v := getattr(table, n)) is not None}
+
+
+def record(profile: HardwareProfile) -> dict[str, Any]:
+    """The profile's facts with ridge points."""
+    facts: dict[str, Any] = msgspec.to_builtins(profile)
+    bandwidth = profile.memory_bandwidth_gb_per_s
+    facts["ridge_points"] = {n: v * 1e3 / bandwidth for n, v in _peaks(profile).items()} if bandwidth else {}
+    return facts
+
+
+def page(profile: HardwareProfile) -> Page:
+    """One device on one screen."""
+    bandwidth = profile.memory_bandwidth_gb_per_s
+    headline = [
+        f"{profile.name} ({profile.id})",
+        f"{profile.vendor} {profile.architecture or ''} {profile.device_class.replace('_', ' ')}; one unit = {profile.unit_of_account}",
+    ]
+    peaks = Table(
+        (Column("dense peak"), Column("TFLOPS", right=True), Column("ridge FLOP/B", right=True), Column("rests on", priority=1)),
+        [
+            [name, format_number(v, 5), format_number(v * 1e3 / bandwidth) if bandwidth else "-", _origin(profile, name)]
+            for name, v in _peaks(profile).items()
+        ],
+    )
+    notes = [f"doubt: {d}" for d in profile.doubts]
+    notes += [f"measured: {m.metric} {format_number(m.value, 4)} {m.unit} ({m.conditions})" for m in profile.measured]
+    return Page(headline, [peaks, Table((Column(""), Column("")), _facts(profile))], notes)
+
+
+def _origin(profile: HardwareProfile, field: str) -> str:
+    found = [s for s in profile.sources if field in s.fields or any(f.startswith("all") for f in s.fields)]
+    if not found:
+        return "no source"
+    first = found[0].url.removeprefix("https://").split("/")
+    return "/".join(first[:3])[:40] + (f" +{len(found) - 1}" if len(found) > 1 else "")
+
+
+def _facts(profile: HardwareProfile) -> list[list[str]]:
+    wires, price = profile.interconnect, profile.cloud_price_usd_per_hour
+    reported = profile.memory_reported_bytes or (profile.memory_reported_mib and int(profile.memory_reported_mib * 2**20))
+    low, _, high = REPORTED_SHARE
+    known = format_bytes(reported) if reported else f"not known: {low:g} to {high:g} of {profile.memory_capacity_gb:g} GiB assumed"
+    rows = [
+        ["memory", f"{profile.memory_capacity_gb:g} GB {profile.memory_type or ''}".strip()],
+        ["  reported by the driver", known],
+        ["bandwidth", f"{format_number(profile.memory_bandwidth_gb_per_s)} GB/s"],
+        ["last-level cache", f"{format_bytes(profile.last_level_cache_bytes)} {profile.last_level_cache_kind or ''}".strip()],
+    ]
+    if wires.scale_up_gb_per_s_per_direction:
+        rows.append(
+            [
+                "scale-up link",
+                f"{wires.scale_up_name}: {wires.scale_up_gb_per_s_per_direction:g} GB/s per direction, domain {wires.scale_up_domain_size}",
+            ]
+        )
+    if wires.pcie_gb_per_s_per_direction:
+        rows.append(["PCIe", f"gen {wires.pcie_gen} x{wires.pcie_lanes}: {wires.pcie_gb_per_s_per_direction:g} GB/s per direction"])
+    if wires.scale_out_gb_per_s_per_direction_per_device:
+        rows.append(["scale-out", f"{wires.scale_out_gb_per_s_per_direction_per_device:g} GB/s per direction and device"])
+    if profile.tdp_w:
+        rows.append(["power", f"{profile.tdp_w:g} W"])
+    if price:
+        rows.append(["price", f"{price.value:g} USD/h ({price.provider}, {price.date})"])
+    rows.append(["aliases", ", ".join(profile.aliases) or "-"])
+    return rows

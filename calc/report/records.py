@@ -1,0 +1,229 @@
+"""Results as the JSON records of the interface: SI base units in key names, no rounding, null for what is not answered."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from calc.memory.budget import Capacity, Term
+from calc.serving.deployment import Deployment
+from calc.serving.estimate import Estimate, Fit, Roofline
+from calc.serving.phase import Phase
+from calc.serving.request import Workload
+from calc.timing.step_time import OperatorTime, Range
+
+
+def range_record(value: Range) -> dict[str, Any]:
+    """A time."""
+    answered = value.expected is not None
+    return {
+        "floor": _number(value.floor),
+        "low": _number(value.low),
+        "expected": _number(value.expected),
+        "high": _number(value.high),
+        "evidence": value.evidence if answered else None,
+    }
+
+
+def rate_record(value: Range) -> dict[str, Any]:
+    """A rate: ``ceiling`` stands in place of the floor."""
+    record = range_record(value)
+    return {"ceiling": record.pop("floor"), **record}
+
+
+def _number(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number == int(number) and abs(number) < 2**63 else number
+
+
+def operator_record(phase: Phase, index: int) -> dict[str, Any]:
+    """One operator: figures of one call summed over the ranks that run it."""
+    operator = phase.operators[index]
+    timed: OperatorTime | None = phase.timed.operators[index] if phase.timed else None
+    ranks = operator.ranks
+    return {
+        "name": operator.name,
+        "class": operator.op_class,
+        "layers": operator.layers,
+        "count": operator.count,
+        "shape": {k: _number(v) for k, v in operator.shape.items()},
+        "compute_dtype": operator.compute_dtype,
+        "weight_format": operator.weight_format or None,
+        "flops": _number(operator.flops * ranks),
+        "vector_flops": _number(operator.vector_flops * ranks),
+        "weight_bytes": _number(operator.weight_bytes * ranks),
+        "activation_bytes": _number(operator.activation_bytes * ranks),
+        "kv_read_bytes": _number(operator.kv_read_bytes * ranks),
+        "kv_write_bytes": _number(operator.kv_write_bytes * ranks),
+        "state_bytes": _number(operator.state_bytes * ranks),
+        "network_bytes": _number(operator.network_bytes * ranks),
+        "arithmetic_intensity": _number(operator.flops / operator.bytes) if operator.bytes else 0.0,
+        "bound": timed.bound if timed else None,
+        "time_s": range_record(timed.time_s) if timed else _no_range(),
+        "share": _number(phase.share(timed)) if timed else None,
+        **({"detail": dict(operator.detail)} if operator.detail else {}),
+    }
+
+
+def _no_range() -> dict[str, Any]:
+    return dict.fromkeys(("floor", "low", "expected", "high", "evidence"))
+
+
+_TOTALS = (
+    "flops", "vector_flops", "weight_bytes", "activation_bytes", "kv_read_bytes", "kv_write_bytes", "state_bytes", "network_bytes",
+    "bytes",
+)  # fmt: skip
+
+
+def phase_record(phase: Phase, *, operators: bool) -> dict[str, Any]:
+    """A step, summed over the ranks of one replica; ``per_rank`` beside it."""
+    totals = {name: _number(getattr(phase.totals, name)) for name in _TOTALS}
+    record = {
+        "tokens": _number(phase.tokens),
+        **totals,
+        "fusion_policy": phase.fusion_policy,
+        "arithmetic_intensity": _number(phase.arithmetic_intensity),
+        "arithmetic_intensity_weights_only": _number(phase.arithmetic_intensity_weights_only),
+        "arithmetic_intensity_weights_and_kv": _number(phase.arithmetic_intensity_weights_and_kv),
+        "ridge_point": phase.ridge_point,
+        "bound": phase.bound,
+        "time_s": range_record(phase.time_s),
+        "floor_overlapped_s": _number(phase.timed.floor_overlapped_s) if phase.timed else None,
+        "tokens_per_s": rate_record(phase.tokens_per_s),
+        "compute_utilization": _number(phase.compute_utilization),
+        "bandwidth_utilization": _number(phase.bandwidth_utilization),
+        "per_rank": {name: _number(getattr(phase.totals, name) / phase.ranks) for name in _TOTALS},
+    }
+    if operators:
+        record["operators"] = [operator_record(phase, i) for i in range(len(phase.operators))]
+    return record
+
+
+def term_record(term: Term) -> dict[str, Any]:
+    """A term of the memory budget."""
+    record: dict[str, Any] = {"name": term.name, "bytes": term.bytes, "evidence": term.evidence}
+    if term.low is not None or term.high is not None:
+        record |= {"low": term.least, "high": term.most}
+    return record
+
+
+def capacity_record(capacity: Capacity) -> dict[str, Any]:
+    """What a deployment holds."""
+    from calc.memory.kv_cache import MAX_CONTEXT
+
+    return {
+        "fits": capacity.fits,
+        "engine": capacity.engine,
+        "engine_version": capacity.engine_version,
+        "max_model_len": capacity.max_model_len,
+        "gpu_memory_utilization": capacity.gpu_memory_utilization,
+        "max_num_seqs": capacity.max_num_seqs,
+        "max_num_batched_tokens": capacity.max_num_batched_tokens,
+        "capacity_bytes_per_gpu": capacity.capacity_bytes_per_gpu,
+        "weights_bytes_per_gpu": capacity.weights_bytes_per_gpu,
+        "activation_bytes_per_gpu": capacity.activation_bytes_per_gpu,
+        "runtime_bytes_per_gpu": capacity.runtime_bytes_per_gpu,
+        "graph_bytes_per_gpu": capacity.graph_bytes_per_gpu,
+        "kv_cache_bytes_per_gpu": capacity.kv_cache_bytes_per_gpu,
+        "kv_bytes_per_token_per_gpu": _number(capacity.kv_bytes_per_token_per_gpu),
+        "state_bytes_per_sequence_per_gpu": capacity.state_bytes_per_sequence_per_gpu,
+        "block_tokens": capacity.block_tokens,
+        "blocks": capacity.blocks,
+        "kv_tokens": capacity.kv_tokens,
+        "max_concurrency": _number(capacity.max_concurrency),
+        "max_concurrency_low": _number(capacity.max_concurrency_low),
+        "max_concurrency_high": _number(capacity.max_concurrency_high),
+        "max_context_tokens": capacity.max_context_tokens if capacity.max_context_tokens < MAX_CONTEXT else None,
+        "kv_bytes_per_sequence": {k: _number(v) for k, v in capacity.kv_bytes_per_sequence.items()},
+        "terms": [term_record(t) for t in capacity.terms],
+    }
+
+
+def fit_record(fit: Fit) -> dict[str, Any]:
+    """Whether a workload fits, and what would."""
+    record: dict[str, Any] = {
+        "fits": fit.fits,
+        "capacity_bytes_per_gpu": fit.capacity_bytes_per_gpu,
+        "used_bytes_per_gpu": fit.used_bytes_per_gpu,
+        "terms": [term_record(t) for t in fit.terms],
+    }
+    if not fit.fits:
+        record |= {"too_large": fit.too_large, "largest_batch": fit.largest_batch, "largest_context": fit.largest_context}
+    return record
+
+
+def estimate_record(estimate: Estimate) -> dict[str, Any]:
+    """``results`` of ``estimate``."""
+    request = estimate.request
+    return {
+        "prefill": phase_record(estimate.prefill, operators=False),
+        "decode": phase_record(estimate.decode, operators=False) if estimate.decode else None,
+        "request": {
+            "ttft_s": range_record(request.ttft_s),
+            "tpot_s": range_record(request.tpot_s),
+            "e2e_s": range_record(request.e2e_s),
+            "decode_share": request.decode_share,
+            "output_tokens_per_s": rate_record(request.output_tokens_per_s),
+        },
+        "memory": fit_record(estimate.fit),
+        "capacity": capacity_record(estimate.capacity),
+    }
+
+
+def roofline_record(result: Roofline) -> dict[str, Any]:
+    """``results`` of ``roofline``."""
+    record: dict[str, Any] = {}
+    if result.prefill:
+        record["prefill"] = phase_record(result.prefill, operators=True)
+    if result.decode:
+        record["decode"] = phase_record(result.decode, operators=True)
+    return record | {"memory": fit_record(result.fit)}
+
+
+def envelope(
+    command: str, inputs: dict[str, Any], profiles: list[Any], results: dict[str, Any], warnings: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
+    """The frame of every JSON answer. ``profiles`` are those that were read, with the digest of their content."""
+    from calc.version import VERSION
+
+    return {
+        "schema": f"roofcast.{command}/1",
+        "version": VERSION,
+        "inputs": inputs,
+        "profiles": [{"kind": p.kind, "name": p.name, "sha256": p.sha256} for p in profiles],
+        "results": results,
+        "warnings": [{"code": code, "message": message} for code, message in dict.fromkeys(warnings)],
+    }
+
+
+def dumps(document: Any) -> str:
+    """JSON text: readable, no NaN."""
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def inputs(deployment: Deployment, workload: Workload | None) -> dict[str, Any]:
+    """Every resolved input of an answer, defaults included."""
+    found = dict(deployment.inputs)
+    if workload is not None:
+        found |= {
+            "batch_size": workload.batch_size,
+            "input_len": workload.input_len,
+            "output_len": workload.output_len,
+            "context_len": workload.decode_context,
+            "cached_len": workload.cached_len,
+        }
+    return found
+
+
+def document(
+    command: str, deployment: Deployment, workload: Workload | None, results: dict[str, Any], warnings: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
+    """The whole JSON answer about a deployment."""
+    return envelope(command, inputs(deployment, workload), [deployment.model, deployment.hardware], results, warnings)

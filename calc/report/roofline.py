@@ -1,0 +1,126 @@
+"""One step operator by operator as a page."""
+
+from __future__ import annotations
+
+from calc.operators.operator import Operator
+from calc.report.estimate import refusal, spread, title
+from calc.report.table import Column, Page, Table
+from calc.serving.deployment import Deployment
+from calc.serving.estimate import Roofline
+from calc.serving.phase import Phase
+from calc.units import format_flops, format_number, format_percent, format_seconds, format_traffic
+
+_COLUMNS = (
+    Column("operator"),
+    Column("layers", priority=5),
+    Column("calls", right=True),
+    Column("shape", priority=4),
+    Column("FLOP", right=True, priority=1),
+    Column("bytes", right=True),
+    Column("weights", right=True, priority=6),
+    Column("activations", right=True, priority=7),
+    Column("KV+state", right=True, priority=6),
+    Column("network", right=True, priority=8),
+    Column("FLOP/B", right=True),
+    Column("bound"),
+    Column("floor", right=True, priority=3),
+    Column("expected", right=True),
+    Column("share", right=True),
+)
+
+
+def page(deployment: Deployment, result: Roofline) -> Page:
+    """Tables of the asked phases."""
+    headline = [title(deployment)]
+    if not result.fit.fits:
+        headline += ["", *refusal(result.fit, result.workload.batch_size, result.workload.final_context)]
+    tables: list[Table] = []
+    notes: list[str] = []
+    for name, phase in (("prefill", result.prefill), ("decode", result.decode)):
+        if phase is not None:
+            tables.append(Table(_COLUMNS, [*_rows(phase), _total(phase)], _heading(name, phase, result)))
+            notes.append(summary(name, phase))
+    notes.append(f"FLOP, bytes and times of one call on all ranks; fusion policy: {deployment.fusion.name}.")
+    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(result.warnings)]
+    return Page(headline, tables, notes)
+
+
+def _heading(name: str, phase: Phase, result: Roofline) -> str:
+    work = result.workload
+    what = f"prompt {work.input_len:,}" if name == "prefill" else f"context {work.decode_context:,}"
+    return f"{name}: batch {work.batch_size:,}, {what}, {format_number(phase.work.tokens)} new tokens"
+
+
+def summary(name: str, phase: Phase) -> str:
+    """Time, bound and the three intensities of a step."""
+    time = f"{spread(phase.time_s)}, floor {format_seconds(phase.time_s.floor)}" if phase.timed else "no time"
+    overlapped = f" (overlapped {format_seconds(float(phase.timed.floor_overlapped_s))})" if phase.timed else ""
+    return (
+        f"{name}: {time}{overlapped}; {phase.bound or 'not timed'}-bound; FLOP/B {format_number(phase.arithmetic_intensity)}, "
+        f"weights only {format_number(phase.arithmetic_intensity_weights_only)}, "
+        f"weights and KV {format_number(phase.arithmetic_intensity_weights_and_kv)}, ridge {format_number(phase.ridge_point)}; "
+        f"compute in use {format_percent(phase.compute_utilization)}, bandwidth {format_percent(phase.bandwidth_utilization)}"
+    )
+
+
+def _rows(phase: Phase) -> list[list[str]]:
+    rows = []
+    for i, operator in enumerate(phase.operators):
+        timed = phase.timed.operators[i] if phase.timed else None
+        ranks = operator.ranks
+        rows.append(
+            [
+                operator.name,
+                operator.layers,
+                f"{operator.count:,}",
+                shape_text(operator),
+                format_flops(float(operator.flops * ranks), 3) if operator.flops else "-",
+                _size(operator.bytes * ranks),
+                _size(operator.weight_bytes * ranks),
+                _size(operator.activation_bytes * ranks),
+                _size((operator.kv_read_bytes + operator.kv_write_bytes + operator.state_bytes) * ranks),
+                _size(operator.network_bytes * ranks),
+                format_number(float(operator.flops / operator.bytes), 3) if operator.flops and operator.bytes else "-",
+                timed.bound if timed else "-",
+                format_seconds(timed.time_s.floor) if timed and timed.time_s.floor else "-",
+                format_seconds(timed.time_s.expected) if timed else "-",
+                format_percent(float(phase.share(timed)), 3) if timed else "-",
+            ]
+        )
+    return rows
+
+
+def _total(phase: Phase) -> list[str]:
+    totals = phase.totals
+    return [
+        "step",
+        "",
+        "",
+        "",
+        format_flops(float(totals.flops), 3),
+        _size(totals.bytes),
+        _size(totals.weight_bytes),
+        _size(totals.activation_bytes),
+        _size(totals.kv_read_bytes + totals.kv_write_bytes + totals.state_bytes),
+        _size(totals.network_bytes),
+        format_number(float(phase.arithmetic_intensity), 3),
+        phase.bound or "-",
+        format_seconds(phase.time_s.floor),
+        format_seconds(phase.time_s.expected),
+        "100 %" if phase.timed else "-",
+    ]
+
+
+def _size(value: object) -> str:
+    return format_traffic(float(value), 3) if value else "-"  # type: ignore[arg-type]
+
+
+def shape_text(operator: Operator) -> str:
+    """The shape of one rank: m x n x k of a product, heads and keys of attention."""
+    shape = operator.shape
+    if {"m", "n", "k"} <= shape.keys():
+        copies = f"{format_number(float(shape['copies']), 4)}x " if "copies" in shape else ""
+        return copies + "x".join(format_number(float(shape[k]), 4).replace(",", "") for k in ("m", "n", "k"))
+    if "pairs" in shape:
+        return f"{shape.get('heads')}h {format_number(float(shape['pairs']), 4)} pairs"
+    return "x".join(format_number(float(v), 4).replace(",", "") for v in shape.values() if isinstance(v, (int, float)))

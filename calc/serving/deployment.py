@@ -1,0 +1,205 @@
+"""A deployment: model, device, how it is cut, which engine, which formats. Everything the user left open is settled here, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from calc.errors import UsageError
+from calc.memory.budget import MemoryOptions, MemoryQuestion
+from calc.memory.engines import EngineLaw, engine
+from calc.numerics import canonical_dtype
+from calc.operators.fusion import SEPARATE, FusionPolicy
+from calc.operators.numbers import NumberPlan, plan
+from calc.operators.sharding import Sharding
+from calc.profiles.catalog import Loaded
+from calc.profiles.hardware import HardwareProfile
+from calc.profiles.model import ModelProfile
+from calc.timing.efficiency import Efficiency, load_efficiency
+from calc.timing.roofline import Ceilings, datasheet
+
+Warnings = tuple[tuple[str, str], ...]
+_SIXTEEN_BIT = ("bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class DeploymentOptions:
+    """What the user may say about a deployment; None leaves it to the defaults, which are echoed."""
+
+    gpus: int | None = None
+    tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    enable_expert_parallel: bool = False
+    decode_context_parallel_size: int | None = None
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    engine: str | None = None
+    fusion: FusionPolicy = SEPARATE
+    efficiency: str | None = None
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployment with nothing left open."""
+
+    model: Loaded[ModelProfile]
+    hardware: Loaded[HardwareProfile]
+    sharding: Sharding
+    numbers: NumberPlan
+    engine: EngineLaw
+    fusion: FusionPolicy
+    efficiency: Efficiency
+    ceilings: Ceilings
+    memory: MemoryOptions
+    has_rates: bool
+    kv_cache_dtype: str
+    warnings: Warnings
+    inputs: dict[str, Any]
+
+    def question(self, **changes: Any) -> MemoryQuestion:
+        """The memory question of this deployment, with some options changed."""
+        options = replace(self.memory, **changes) if changes else self.memory
+        return MemoryQuestion(self.model.profile, self.hardware.profile, self.sharding, self.numbers, options)
+
+
+def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], options: DeploymentOptions) -> Deployment:
+    """Settle what is open. Raises UsageError for impossible splits, unknown names and types that the device lacks."""
+    device = hardware.profile
+    sharding, shard_warnings = _sharding(device, options)
+    compute, dtype_warnings = compute_dtype(options.dtype, model.profile, device)
+    has_rates = compute is not None and device.memory_bandwidth_gb_per_s is not None
+    kv_dtype = _kv_cache_dtype(options, model.profile, compute or "bf16")
+    numbers = plan(
+        model.profile.storage.dtype,
+        model.profile.storage.roles,
+        compute=compute or "bf16",
+        quantization=options.quantization,
+        group_size=model.profile.storage.group_size if options.quantization is None else None,
+        kv_cache=options.cache_type_k or kv_dtype,
+        kv_cache_values=options.cache_type_v,
+        low_precision=frozenset(t for t in ("fp8", "int8", "fp4") if device.peak_flops_per_s(t)),
+        state_dtype=model.profile.state_dtype,
+    )
+    law = engine(options.engine or _default_engine(device))
+    ceilings = datasheet(device, sharding.ranks)
+    if has_rates and sharding.ranks > 1 and ceilings.link is None:
+        has_rates = False
+        dtype_warnings += (("no_link", f"no link between devices is known for {device.id}: times are not answered"),)
+    return Deployment(
+        model,
+        hardware,
+        sharding,
+        numbers,
+        law,
+        options.fusion,
+        load_efficiency(options.efficiency),
+        ceilings,
+        options.memory,
+        has_rates,
+        kv_dtype,
+        shard_warnings + dtype_warnings + _format_warnings(numbers, options),
+        _inputs(model, hardware, sharding, numbers, law, options, kv_dtype),
+    )
+
+
+def _default_engine(device: HardwareProfile) -> str:
+    return "vllm"
+
+
+def compute_dtype(asked: str, model: ModelProfile, device: HardwareProfile) -> tuple[str | None, Warnings]:
+    """The type matrices are multiplied in: the checkpoint's 16-bit type where the device has a rate for it, else the other 16-bit
+    type, else fp32 with a warning; None for a device without any rate. A type asked for that the device lacks is refused."""
+    available = [d for d in ("bf16", "fp16", "fp32") if device.peak_flops_per_s(d)]
+    if asked.lower() != "auto":
+        wanted = canonical_dtype(asked)
+        if wanted not in available:
+            has = ", ".join(available) or "no known rate at all"
+            raise UsageError(f"{device.id} has no {wanted} rate", f"it has: {has}")
+        return wanted, ()
+    stored = model.storage.dtype
+    first = stored if stored in _SIXTEEN_BIT else "bf16"
+    order = [first, *(d for d in _SIXTEEN_BIT if d != first), "fp32"]
+    chosen = next((d for d in order if d in available), None)
+    if chosen is None:
+        return None, (("no_rate", f"no compute rate is known for {device.id}: times are not answered"),)
+    if chosen != first:
+        return chosen, (("dtype_substituted", f"{device.id} has no {first} rate: the model runs in {chosen}"),)
+    return chosen, ()
+
+
+def _kv_cache_dtype(options: DeploymentOptions, model: ModelProfile, compute: str) -> str:
+    if options.kv_cache_dtype.lower() != "auto":
+        return options.kv_cache_dtype
+    return model.storage.kv_cache or compute
+
+
+def _sharding(device: HardwareProfile, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
+    domain = device.interconnect.scale_up_domain_size or 1
+    within = domain if domain > 1 else 8  # without a fabric, the eight slots of a server over PCIe
+    tensor, pipeline, data = options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size
+    gpus = options.gpus
+    if gpus is not None and tensor is None and pipeline is None and data is None:
+        if gpus > within:
+            raise UsageError(
+                f"{gpus} x {device.id} exceed its scale-up domain of {within}",
+                f"say how to split, for example -tp {within} -pp {-(-gpus // within)}",
+            )
+        tensor = gpus
+    tensor, pipeline = tensor or 1, pipeline or 1
+    if data is None:
+        data = gpus // (tensor * pipeline) if gpus is not None and gpus % (tensor * pipeline) == 0 else 1
+    if gpus is not None and tensor * pipeline * data != gpus:
+        raise UsageError(
+            f"{gpus} GPUs do not match tensor {tensor} x pipeline {pipeline} x data {data} = {tensor * pipeline * data}",
+            f"use --gpus {tensor * pipeline * data}, or sizes whose product is {gpus}",
+        )
+    context = options.decode_context_parallel_size or 1
+    if tensor % context:
+        raise UsageError(f"decode context parallel size {context} does not divide tensor parallel size {tensor}")
+    warnings: Warnings = ()
+    if tensor > within:
+        warnings = (("beyond_domain", f"tensor parallel size {tensor} exceeds the scale-up domain of {device.id} ({within})"),)
+    return Sharding(tensor, pipeline, data, options.enable_expert_parallel, context), warnings
+
+
+def _format_warnings(numbers: NumberPlan, options: DeploymentOptions) -> Warnings:
+    if any(f.approximate for f in numbers.roles.values()):
+        return (
+            (
+                "approximate_format",
+                f"{options.quantization} is a mix of types by tensor: its average bits are used, the file decides",
+            ),
+        )
+    return ()
+
+
+def _inputs(
+    model: Loaded[ModelProfile],
+    hardware: Loaded[HardwareProfile],
+    sharding: Sharding,
+    numbers: NumberPlan,
+    law: EngineLaw,
+    options: DeploymentOptions,
+    kv_dtype: str,
+) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "hardware": hardware.name,
+        "gpus": sharding.gpus,
+        "tensor_parallel_size": sharding.tensor,
+        "pipeline_parallel_size": sharding.pipeline,
+        "data_parallel_size": sharding.data,
+        "enable_expert_parallel": sharding.expert_parallel,
+        "decode_context_parallel_size": sharding.decode_context,
+        "dtype": numbers.compute,
+        "quantization": options.quantization or "as stored",
+        "kv_cache_dtype": numbers.keys.name if numbers.keys == numbers.values else f"{numbers.keys.name}/{numbers.values.name}",
+        "engine": law.NAME,
+        "engine_version": options.memory.engine_version or law.NEWEST_VERSION,
+        "fusion_policy": options.fusion.name,
+    }

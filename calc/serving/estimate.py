@@ -1,0 +1,125 @@
+"""The main job: does it fit, how fast are prefill and decode, what limits each; and the refusal of speed for what does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from calc.memory.budget import Capacity, Term
+from calc.memory.kv_cache import largest_context
+from calc.operators import work
+from calc.serving.deployment import Deployment, Warnings
+from calc.serving.phase import Phase, evaluate
+from calc.serving.request import Latency, Workload, latency
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a workload fits. When it does not, ``too_large`` names the term, and the largest batch (at this length) and the
+    longest context (at this batch) that do fit are offered."""
+
+    fits: bool
+    capacity_bytes_per_gpu: int
+    used_bytes_per_gpu: int
+    terms: tuple[Term, ...]
+    too_large: str | None = None
+    largest_batch: int | None = None
+    largest_context: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Everything that one screen answers."""
+
+    workload: Workload
+    prefill: Phase
+    decode: Phase | None
+    request: Latency
+    fit: Fit
+    capacity: Capacity
+    warnings: Warnings
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The asked phases, operator by operator."""
+
+    workload: Workload
+    prefill: Phase | None
+    decode: Phase | None
+    fit: Fit
+    warnings: Warnings
+
+
+def capacity(deployment: Deployment) -> Capacity:
+    """What the deployment's engine makes of its memory."""
+    return deployment.engine.capacity(deployment.question())
+
+
+def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity]:
+    """Hold the workload's final context against the engine's law. Capacity is answered at the workload's own length unless
+    ``max_model_len`` was given."""
+    length = deployment.memory.max_model_len or workload.final_context
+    question = deployment.question(max_model_len=length)
+    law = deployment.engine
+    held = law.capacity(question)
+    sequences = law.sequences(question, held, workload.final_context)
+    weights_fit = held.weights_bytes_per_gpu <= held.capacity_bytes_per_gpu * held.gpu_memory_utilization
+    fits = weights_fit and sequences >= workload.batch_size
+    per_sequence = held.kv_cache_bytes_per_gpu / sequences if sequences else 0
+    fixed = held.weights_bytes_per_gpu + held.activation_bytes_per_gpu + held.runtime_bytes_per_gpu + held.graph_bytes_per_gpu
+    needed = max((float(c.ideal_bytes(workload.final_context)) for c in question.caches()), default=0.0) * workload.batch_size
+    used = fixed + int(max(needed, min(per_sequence, 0)))
+    terms = (*held.terms, Term("kv_cache_needed", int(needed), "ideal bytes of the workload"))
+    if fits:
+        return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
+    too_large = "weights" if fixed >= held.capacity_bytes_per_gpu * held.gpu_memory_utilization else "kv_cache"
+    longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if weights_fit else 0
+    return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, sequences if weights_fit else 0, longest), held
+
+
+def estimate(deployment: Deployment, workload: Workload) -> Estimate:
+    """Both phases, the request, the memory and the capacity of one workload."""
+    fit, held = check_fit(deployment, workload)
+    prefill = evaluate(
+        deployment, work.prefill(workload.batch_size, workload.input_len, workload.cached_len), answer_speed=fit.fits
+    )
+    decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
+    return Estimate(
+        workload,
+        prefill,
+        decode,
+        latency(deployment, workload, prefill, decode),
+        fit,
+        held,
+        deployment.warnings + held.warnings + _length_warnings(deployment, workload, held),
+    )
+
+
+def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]) -> Roofline:
+    """Operator lists of the asked phases."""
+    if "prefill" not in phases:  # a decode question is about its own context
+        workload = replace(workload, input_len=1, output_len=1, context_len=workload.decode_context)
+    elif "decode" not in phases:
+        workload = replace(workload, output_len=1, context_len=None)
+    fit, held = check_fit(deployment, workload)
+    prefill = decode = None
+    if "prefill" in phases:
+        step = work.prefill(workload.batch_size, workload.input_len, workload.cached_len)
+        prefill = evaluate(deployment, step, answer_speed=fit.fits)
+    if "decode" in phases:
+        decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
+    warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    return Roofline(workload, prefill, decode, fit, warnings)
+
+
+def _length_warnings(deployment: Deployment, workload: Workload, held: Capacity) -> Warnings:
+    found: Warnings = ()
+    longest = deployment.model.profile.max_position_embeddings
+    if longest and workload.final_context > longest:
+        found += (("context_beyond_model", f"{workload.final_context:,} tokens exceed the model's maximum of {longest:,}"),)
+    if deployment.memory.max_model_len and workload.final_context > deployment.memory.max_model_len:
+        limit = deployment.memory.max_model_len
+        found += (("context_beyond_limit", f"{workload.final_context:,} tokens exceed --max-model-len {limit:,}"),)
+    if workload.cached_len >= workload.input_len:
+        found += (("cached_len_clipped", "the last prompt token is always recomputed: the cached part is shortened to input - 1"),)
+    return found

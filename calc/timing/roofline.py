@@ -1,0 +1,100 @@
+"""The roofline of one operator: the time below which no kernel can go, and what bounds it.
+
+Williams, Waterman, Patterson 2009. An operator overlaps its own loads and arithmetic; operators run one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from calc.arrays import Number, maximum
+from calc.operators.operator import Operator
+from calc.profiles.hardware import HardwareProfile
+from calc.timing import network
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What one device can do at most: operations per second by compute dtype, bytes per second of memory and of the link in use.
+
+    ``read_bandwidth`` by dtype may replace ``bandwidth`` for operators of that dtype where it was measured so. ``launch_s`` is added
+    per call where it was measured.
+    """
+
+    name: str
+    peaks: dict[str, float]
+    bandwidth: float | None
+    link: network.Link | None = None
+    read_bandwidth: dict[str, float] = field(default_factory=dict)
+    launch_s: float = 0.0
+
+    def peak(self, dtype: str) -> float | None:
+        """Operations per second of a compute dtype, None where the device has no such path."""
+        return self.peaks.get(dtype)
+
+    def bandwidth_for(self, dtype: str) -> float | None:
+        """Bytes per second of memory for an operator of a dtype."""
+        return self.read_bandwidth.get(dtype, self.bandwidth)
+
+    def ridge_point(self, dtype: str) -> float | None:
+        """FLOP per byte above which a kernel is compute-bound."""
+        peak, bandwidth = self.peak(dtype), self.bandwidth
+        return peak / bandwidth if peak and bandwidth else None
+
+
+def datasheet(hardware: HardwareProfile, ranks: int = 1) -> Ceilings:
+    """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices."""
+    peaks = {d: tflops * 1e12 for d, tflops in _peaks(hardware).items()}
+    return Ceilings(hardware.id, peaks, hardware.bandwidth_bytes_per_s, network.link(hardware, ranks))
+
+
+def _peaks(hardware: HardwareProfile) -> dict[str, float]:
+    table = hardware.peak_dense_tflops
+    return {name: value for name in table.__struct_fields__ if (value := getattr(table, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds that each resource alone would need for one call on one rank."""
+
+    compute_s: Number
+    memory_s: Number
+    network_s: Number
+
+    @property
+    def time_s(self) -> Number:
+        """The largest of the three."""
+        return maximum(maximum(self.compute_s, self.memory_s), self.network_s)
+
+    @property
+    def bound(self) -> str:
+        """Which resource rules (for plain numbers)."""
+        if self.network_s > max(self.compute_s, self.memory_s):
+            return "network"
+        return "compute" if self.compute_s > self.memory_s else "memory"
+
+
+def floor(operator: Operator, ceilings: Ceilings) -> Bounds:
+    """Bounds with only the bytes that must move whatever the kernels do (weights, KV, state, network). Activations and element-wise
+    work cost nothing: they can be fused or stay in cache."""
+    return _bounds(operator, ceilings, operator.compulsory_bytes, network.floor_s(operator.collective, ceilings.link))
+
+
+def honest(operator: Operator, ceilings: Ceilings, compute: float = 1.0, bandwidth: float = 1.0, link: float = 1.0) -> Bounds:
+    """Bounds with all bytes of the fusion policy, at given shares of the ceilings."""
+    seconds = network.transfer_s(operator.collective, ceilings.link)
+    bounds = _bounds(operator, ceilings, operator.bytes, seconds)
+    return Bounds(bounds.compute_s / compute, bounds.memory_s / bandwidth, bounds.network_s / link)
+
+
+def operator_time(operator: Operator, ceilings: Ceilings) -> Number:
+    """Seconds of one call at the given ceilings: the roofline of all its bytes, plus the launch cost."""
+    return honest(operator, ceilings).time_s + ceilings.launch_s
+
+
+def _bounds(operator: Operator, ceilings: Ceilings, traffic: Number, network_s: Number) -> Bounds:
+    peak = ceilings.peak(operator.compute_dtype)
+    bandwidth = ceilings.bandwidth_for(operator.compute_dtype)
+    if peak is None or bandwidth is None:  # callers refuse such devices before any time is asked for
+        raise ValueError(f"{ceilings.name} has no rate for {operator.compute_dtype}")
+    return Bounds(operator.flops / peak, traffic / bandwidth, network_s)
