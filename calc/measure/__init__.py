@@ -1,0 +1,1 @@
+"""What is real: times the operators of the prediction on the local device. The only folder that imports torch."""

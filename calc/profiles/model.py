@@ -430,7 +430,3 @@ class ModelProfile(Strict, frozen=True, kw_only=True):
     def num_hidden_layers(self) -> int:
         """Number of layers of the stack."""
         return sum(b.repeat * len(b.layers) for b in self.stack)
-
-
-#: Longest stack that is accepted: bounds every list that is made of one.
-MAX_LAYERS = 20_000
