@@ -13,6 +13,7 @@ _COMMANDS = (
     "estimate",
     "roofline",
     "capacity",
+    "request",
     "models",
     "hardware",
     "measure",

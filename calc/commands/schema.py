@@ -12,16 +12,20 @@ _OUTPUT = tuple(p for p in opt.OUTPUT if p.name == "output")
 
 
 @opt.takes(_OUTPUT)
-def schema(kind: Annotated[str, typer.Argument(metavar="KIND", help="model, hardware or efficiency.")], **options: Any) -> None:
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="model, hardware, efficiency or result.")], **options: Any
+) -> None:
     """JSON Schema of a kind of file, for editors and validators."""
     from calc.commands import output
     from calc.errors import UnknownNameError, did_you_mean
     from calc.profiles.json_schema import KINDS, json_schema
     from calc.report import records
+    from calc.report.result_schema import result_schema
 
-    if kind not in KINDS:
-        raise UnknownNameError(f"no schema of kind {kind!r}", did_you_mean(kind, KINDS) or "known: " + ", ".join(KINDS))
-    output.write(records.dumps(json_schema(kind)), options.get("output"))
+    known = (*KINDS, "result")
+    if kind not in known:
+        raise UnknownNameError(f"no schema of kind {kind!r}", did_you_mean(kind, known) or "known: " + ", ".join(known))
+    output.write(records.dumps(result_schema() if kind == "result" else json_schema(kind)), options.get("output"))
 
 
 def register(app: typer.Typer) -> None:

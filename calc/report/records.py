@@ -10,7 +10,7 @@ from calc.memory.budget import Capacity, Term
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit, Roofline
 from calc.serving.phase import Phase
-from calc.serving.request import Workload
+from calc.serving.request import Latency, Workload
 from calc.timing.step_time import OperatorTime, Range
 
 
@@ -159,19 +159,23 @@ def fit_record(fit: Fit) -> dict[str, Any]:
     return record
 
 
+def request_record(request: Latency) -> dict[str, Any]:
+    """Latency of one request."""
+    return {
+        "ttft_s": range_record(request.ttft_s),
+        "tpot_s": range_record(request.tpot_s),
+        "e2e_s": range_record(request.e2e_s),
+        "decode_share": request.decode_share,
+        "output_tokens_per_s": rate_record(request.output_tokens_per_s),
+    }
+
+
 def estimate_record(estimate: Estimate) -> dict[str, Any]:
     """``results`` of ``estimate``."""
-    request = estimate.request
     return {
         "prefill": phase_record(estimate.prefill, operators=False),
         "decode": phase_record(estimate.decode, operators=False) if estimate.decode else None,
-        "request": {
-            "ttft_s": range_record(request.ttft_s),
-            "tpot_s": range_record(request.tpot_s),
-            "e2e_s": range_record(request.e2e_s),
-            "decode_share": request.decode_share,
-            "output_tokens_per_s": rate_record(request.output_tokens_per_s),
-        },
+        "request": request_record(estimate.request),
         "memory": fit_record(estimate.fit),
         "capacity": capacity_record(estimate.capacity),
     }
@@ -184,6 +188,12 @@ def roofline_record(result: Roofline) -> dict[str, Any]:
         record["prefill"] = phase_record(result.prefill, operators=True)
     if result.decode:
         record["decode"] = phase_record(result.decode, operators=True)
+    if result.critical:
+        record["critical"] = {
+            "batch": _number(result.critical.batch),
+            "context_kv_equals_weights": _number(result.critical.context_kv_equals_weights),
+            "context_never_compute_bound": _number(result.critical.context_never_compute_bound),
+        }
     return record | {"memory": fit_record(result.fit)}
 
 

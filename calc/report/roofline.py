@@ -5,6 +5,7 @@ from __future__ import annotations
 from calc.operators.operator import Operator
 from calc.report.estimate import refusal, spread, title
 from calc.report.table import Column, Page, Table
+from calc.serving.critical import CriticalPoints
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Roofline
 from calc.serving.phase import Phase
@@ -40,6 +41,8 @@ def page(deployment: Deployment, result: Roofline) -> Page:
         if phase is not None:
             tables.append(Table(_COLUMNS, [*_rows(phase), _total(phase)], _heading(name, phase, result)))
             notes.append(summary(name, phase))
+    if result.critical:
+        notes.append(critical_text(result.critical))
     notes.append(f"FLOP, bytes and times of one call on all ranks; fusion policy: {deployment.fusion.name}.")
     notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(result.warnings)]
     return Page(headline, tables, notes)
@@ -61,6 +64,22 @@ def summary(name: str, phase: Phase) -> str:
         f"weights and KV {format_number(phase.arithmetic_intensity_weights_and_kv)}, ridge {format_number(phase.ridge_point)}; "
         f"compute in use {format_percent(phase.compute_utilization)}, bandwidth {format_percent(phase.bandwidth_utilization)}"
     )
+
+
+def critical_text(points: CriticalPoints) -> str:
+    """Where decode bends, in words."""
+    parts = []
+    if points.batch is not None:
+        parts.append(f"weights stop ruling decode from {format_number(points.batch, 4)} tokens a step")
+    if points.context_kv_equals_weights is not None:
+        parts.append(
+            f"KV read equals weights read at {format_number(round(points.context_kv_equals_weights))} tokens of context over the batch"
+        )
+    if points.context_never_compute_bound is not None:
+        parts.append(
+            f"beyond {format_number(round(points.context_never_compute_bound))} tokens each, decode is memory-bound at any batch"
+        )
+    return "critical points: " + "; ".join(parts)
 
 
 def _rows(phase: Phase) -> list[list[str]]:

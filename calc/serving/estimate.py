@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
 from calc.operators import work
+from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
 from calc.serving.phase import Phase, evaluate
 from calc.serving.request import Latency, Workload, latency
@@ -47,6 +48,7 @@ class Roofline:
     prefill: Phase | None
     decode: Phase | None
     fit: Fit
+    critical: CriticalPoints | None
     warnings: Warnings
 
 
@@ -65,10 +67,9 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     sequences = law.sequences(question, held, workload.final_context)
     weights_fit = held.weights_bytes_per_gpu <= held.capacity_bytes_per_gpu * held.gpu_memory_utilization
     fits = weights_fit and sequences >= workload.batch_size
-    per_sequence = held.kv_cache_bytes_per_gpu / sequences if sequences else 0
     fixed = held.weights_bytes_per_gpu + held.activation_bytes_per_gpu + held.runtime_bytes_per_gpu + held.graph_bytes_per_gpu
     needed = max((float(c.ideal_bytes(workload.final_context)) for c in question.caches()), default=0.0) * workload.batch_size
-    used = fixed + int(max(needed, min(per_sequence, 0)))
+    used = fixed + int(needed)
     terms = (*held.terms, Term("kv_cache_needed", int(needed), "ideal bytes of the workload"))
     if fits:
         return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
@@ -109,7 +110,7 @@ def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]
     if "decode" in phases:
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
-    return Roofline(workload, prefill, decode, fit, warnings)
+    return Roofline(workload, prefill, decode, fit, critical_points(deployment) if decode else None, warnings)
 
 
 def _length_warnings(deployment: Deployment, workload: Workload, held: Capacity) -> Warnings:

@@ -1,0 +1,53 @@
+"""``roofcast request``: the life of one request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from calc.commands import options as opt
+
+
+@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
+    """The life of a request: TTFT, each token's latency as the context grows, and the cost without a KV cache."""
+    import calc
+    from calc.commands import output
+    from calc.report import estimate as estimate_report
+    from calc.report import life as report
+    from calc.report import records, table
+
+    workload = opt.workload(options)
+    deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
+    output.notices(options, deployment.model, deployment.hardware)
+    result = calc.estimate_deployment(deployment, workload)
+    if not (result.fit.fits and deployment.has_rates):
+        empty = records.request_record(result.request) | {"tokens": None, "without_cache": None}
+        empty |= {"memory": records.fit_record(result.fit)}
+        output.emit(
+            options,
+            document=lambda: records.document("request", deployment, workload, empty, result.warnings),
+            page=lambda: estimate_report.page(deployment, result),
+            rows=lambda: [table.flatten(empty)],
+        )
+        raise typer.Exit(0 if result.fit.fits else 1)
+
+    from calc.serving.life import life
+
+    found = life(deployment, workload)
+    record = report.record(found, records.request_record(result.request)) | {"memory": records.fit_record(result.fit)}
+    output.emit(
+        options,
+        document=lambda: records.document("request", deployment, workload, record, result.warnings),
+        page=lambda: report.page(deployment, workload, found, result.warnings),
+        rows=lambda: [
+            {"token": t, "context_len": c, "latency_s": a, "without_cache_s": b}
+            for t, c, a, b in zip(found.token, found.context, found.latency_s, found.uncached_latency_s, strict=True)
+        ],
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(request)

@@ -1,0 +1,170 @@
+"""The JSON Schema of answers: every key with its definition. Metrics are defined here once; the reference page is made from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TIME_RANGE = {
+    "type": "object",
+    "description": "A time in seconds. Nothing beats `floor`; `low`, `expected` and `high` carry `evidence`. All null where no speed is "
+    "answered.",
+    "properties": {
+        "floor": {
+            "type": ["number", "null"],
+            "description": "Sum over operators of the roofline time of the bytes that must move.",
+        },
+        "low": {"type": ["number", "null"], "description": "Fast end of the range; never below `floor`."},
+        "expected": {"type": ["number", "null"], "description": "What to plan with."},
+        "high": {"type": ["number", "null"], "description": "Slow end of the range."},
+        "evidence": {"type": ["string", "null"], "description": "What the range rests on: default, fitted n=..., measured here."},
+    },
+    "required": ["floor", "low", "expected", "high", "evidence"],
+}
+_RATE_RANGE = {
+    "type": "object",
+    "description": "A rate per second; `ceiling` is what nothing exceeds.",
+    "properties": {
+        "ceiling": {"type": ["number", "null"]},
+        **{k: {"type": ["number", "null"]} for k in ("low", "expected", "high")},
+        "evidence": {"type": ["string", "null"]},
+    },
+    "required": ["ceiling", "low", "expected", "high", "evidence"],
+}
+
+
+def _number(text: str) -> dict[str, Any]:
+    return {"type": ["number", "null"], "description": text}
+
+
+def _integer(text: str) -> dict[str, Any]:
+    return {"type": ["integer", "null"], "description": text}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": ["string", "null"], "description": text}
+
+
+_TRAFFIC = {
+    "flops": _number("Tensor FLOP; one multiply-add is 2."),
+    "vector_flops": _number("FLOP on the vector units: norms, rotary embedding, softmax, activations."),
+    "weight_bytes": _number("Weights with their scales that the step reads; experts by the expected number of distinct ones."),
+    "activation_bytes": _number("Activations through memory under the fusion policy."),
+    "kv_read_bytes": _number("KV cache read."),
+    "kv_write_bytes": _number("KV cache appended."),
+    "state_bytes": _number("Recurrent state read and written back."),
+    "network_bytes": _number("Bytes that ranks send to each other."),
+}
+_STEP = {
+    "tokens": _number("Prompt tokens in prefill, output tokens in decode."),
+    **_TRAFFIC,
+    "bytes": _number("Weights + activations + KV read + KV write + state, without network."),
+    "fusion_policy": _text("Which small operators are kernels of their own: `separate` or `fused`."),
+    "arithmetic_intensity": _number("flops / bytes under the named fusion policy."),
+    "arithmetic_intensity_weights_only": _number("FLOP of the operators that hold weights / weight_bytes."),
+    "arithmetic_intensity_weights_and_kv": _number("flops / (weight_bytes + kv_read_bytes)."),
+    "ridge_point": _number("Dense peak of the main compute type / memory bandwidth, FLOP per byte."),
+    "bound": _text("The resource with the largest share of the floor: compute, memory, network or overhead."),
+    "time_s": _TIME_RANGE,
+    "floor_overlapped_s": _number("Largest of total compute, memory and network time: perfect overlap between operators."),
+    "tokens_per_s": _RATE_RANGE,
+    "compute_utilization": _number("Share of the dense peak in use at the expected time."),
+    "bandwidth_utilization": _number("Share of the memory bandwidth in use at the expected time."),
+    "per_rank": {"type": "object", "description": "The same sums divided by the ranks of a replica."},
+}
+_OPERATOR = {
+    "name": _text("Operator, in vLLM's names where one exists."),
+    "class": _text("Operators that share kernels: gemm, experts, attention, recurrent, norm, elementwise, embedding, collective."),
+    "layers": _text("Kind of layer it belongs to."),
+    "count": _integer("Calls in the step; step = sum of value x count."),
+    "shape": {"type": "object", "description": "Sizes of one rank: m x n x k of a product; pairs, keys and heads of attention."},
+    **_TRAFFIC,
+    "arithmetic_intensity": _number("flops / bytes of one call."),
+    "bound": _text("Resource that rules the operator's floor."),
+    "time_s": _TIME_RANGE,
+    "share": _number("Share of the step's expected time of all calls."),
+}
+_CAPACITY = {
+    "fits": {"type": "boolean", "description": "Weights and one sequence of max_model_len fit."},
+    "weights_bytes_per_gpu": _integer("Weights of the rank that holds most, as loaded."),
+    "activation_bytes_per_gpu": _integer("Peak of activations or of the sampler, whichever is larger."),
+    "runtime_bytes_per_gpu": _integer("Memory outside the framework's allocator: context, NCCL."),
+    "graph_bytes_per_gpu": _integer("CUDA graphs, where the engine subtracts them."),
+    "kv_cache_bytes_per_gpu": _integer("What is left for the cache."),
+    "kv_bytes_per_token_per_gpu": _number("Slope at large context: layers whose cache grows without bound."),
+    "state_bytes_per_sequence_per_gpu": _integer("Recurrent state, constant in the context."),
+    "block_tokens": _integer("Tokens per block."),
+    "blocks": _integer("Blocks in the pool."),
+    "kv_tokens": _integer("Tokens of KV cache as the engine prints them."),
+    "max_concurrency": _number("Sequences of max_model_len tokens at once."),
+    "max_context_tokens": _integer("Longest single sequence; null where memory does not limit it."),
+    "kv_bytes_per_sequence": {
+        "type": "object",
+        "description": "Bytes of a sequence of max_model_len tokens over all ranks of a replica: ideal, reserved in blocks, read by one "
+        "decode step. Three numbers that are never merged.",
+        "properties": {k: _number(k) for k in ("ideal", "reserved", "read_per_step")},
+    },
+    "terms": {"type": "array", "description": "Every term of the budget with its evidence.", "items": {"type": "object"}},
+}
+_CRITICAL = {
+    "batch": _number("Tokens in a step from which the weight-bearing operators are compute-bound, weights alone counted."),
+    "context_kv_equals_weights": _number("Sum of contexts over the batch at which KV read equals weights read."),
+    "context_never_compute_bound": _number("Mean context beyond which decode is memory-bound at every batch."),
+}
+_REQUEST = {
+    "ttft_s": _TIME_RANGE | {"description": "Time to first token: prefill of the whole prompt, ending with the first token."},
+    "tpot_s": _TIME_RANGE | {"description": "Time per output token: the mean decode step of the request."},
+    "e2e_s": _TIME_RANGE | {"description": "End to end: TTFT + (output - 1) x TPOT."},
+    "decode_share": _number("(output - 1) x TPOT / E2E, at the expected times."),
+    "output_tokens_per_s": _RATE_RANGE | {"description": "Output tokens of the whole batch per second, end to end."},
+}
+_MEMORY = {
+    "fits": {"type": "boolean", "description": "The workload's requests at their final length fit by the engine's law."},
+    "capacity_bytes_per_gpu": _integer("Total memory of a GPU as the engine sees it."),
+    "used_bytes_per_gpu": _integer("Weights, activations, runtime, graphs and the ideal cache of the workload."),
+    "terms": {"type": "array", "items": {"type": "object"}},
+    "too_large": _text("The term that does not fit (only when it does not)."),
+    "largest_batch": _integer("Largest batch at this length that fits (only when it does not)."),
+    "largest_context": _integer("Longest context at this batch that fits (only when it does not)."),
+}
+
+
+def _object(properties: dict[str, Any], text: str = "") -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **({"description": text} if text else {})}
+
+
+def result_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the answers of estimate, roofline and capacity: the envelope, and ``$defs`` by command."""
+    step = _object(_STEP, "One step, summed over the ranks of one replica.")
+    operators = {"type": "array", "items": _object(_OPERATOR, "Figures of one call summed over the ranks of a replica.")}
+    listed = _object(_STEP | {"operators": operators}, "One step with its operators.")
+    nullable_step = {"anyOf": [step, {"type": "null"}]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "roofcast answer",
+        "type": "object",
+        "required": ["schema", "version", "inputs", "profiles", "results", "warnings"],
+        "properties": {
+            "schema": {"type": "string", "pattern": r"^roofcast\.[a-z-]+/[0-9]+$", "description": "roofcast.<command>/<version>."},
+            "version": {"type": "string"},
+            "inputs": {"type": "object", "description": "Every input as resolved, defaults included."},
+            "profiles": {
+                "type": "array",
+                "items": _object({"kind": {"type": "string"}, "name": {"type": "string"}, "sha256": {"type": "string"}}),
+            },
+            "results": {"type": "object"},
+            "warnings": {"type": "array", "items": _object({"code": {"type": "string"}, "message": {"type": "string"}})},
+        },
+        "$defs": {
+            "estimate": _object(
+                {
+                    "prefill": step,
+                    "decode": nullable_step,
+                    "request": _object(_REQUEST),
+                    "memory": _object(_MEMORY),
+                    "capacity": _object(_CAPACITY),
+                }
+            ),
+            "roofline": _object({"prefill": listed, "decode": listed, "critical": _object(_CRITICAL), "memory": _object(_MEMORY)}),
+            "capacity": _object(_CAPACITY),
+        },
+    }
