@@ -44,8 +44,14 @@ def page(deployment: Deployment, workload: Workload, life: Life, warnings: tuple
         action = "prefill: KV of the whole prompt written" if i == 0 else "decode: KV read, one row appended"
         bar = "" if i == 0 else "#" * max(1, round(20 * life.latency_s[i] / longest))
         rows.append(
-            [f"{life.token[i]:,}", f"{life.context[i]:,}", action, format_seconds(life.latency_s[i]), bar]
-            + [format_seconds(life.uncached_latency_s[i])]
+            [
+                f"{life.token[i]:,}",
+                f"{life.context[i]:,}",
+                action,
+                format_seconds(life.latency_s[i]),
+                bar,
+                format_seconds(life.uncached_latency_s[i]),
+            ]
         )
     columns = (
         Column("token", right=True),

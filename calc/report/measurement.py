@@ -1,0 +1,164 @@
+"""Measured against predicted as a page: per phase the sums, then operator by operator. Reads the plain record of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calc.report.table import Column, Page, Table
+from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
+
+_COLUMNS = (
+    Column("operator"),
+    Column("calls", right=True),
+    Column("shape", priority=4),
+    Column("bound"),
+    Column("measured", right=True),
+    Column("95 %", right=True, priority=3),
+    Column("predicted", right=True),
+    Column("error", right=True),
+    Column("verdict"),
+    Column("share", right=True, priority=1),
+    Column("reached", right=True, priority=2),
+)
+
+
+def record(facts: dict[str, Any]) -> dict[str, Any]:
+    """``results`` of ``measure``: everything but the raw samples, which the run file holds."""
+    kept = (
+        "environment",
+        "settings",
+        "monitor",
+        "ceilings",
+        "phases",
+        "rows",
+        "not_measured",
+        "duration_s",
+        "output",
+        "interrupted",
+    )
+    return {key: facts[key] for key in kept}
+
+
+def rows(facts: dict[str, Any]) -> list[dict[str, object]]:
+    """One record per operator."""
+    return [{k: v for k, v in row.items() if not isinstance(v, (dict, tuple, list))} for row in facts["rows"]]
+
+
+def page(name: str, facts: dict[str, Any]) -> Page:
+    """The answer of a run: the phases first."""
+    environment, settings = facts["environment"], facts["settings"]
+    device = environment.get("device", {})
+    headline = [
+        f"{name} measured on {device.get('name', 'this device')} in {settings.get('dtype')}",
+        "error = predicted / measured - 1; predicted from the ceilings measured in this run",
+    ]
+    tables = [_ceilings(facts["ceilings"]), _phases(facts["phases"])]
+    tables += [_operators(phase["phase"], facts["rows"]) for phase in facts["phases"]]
+    notes = [
+        f"Batch {settings.get('batch_size')}, prompt {settings.get('input_len')}, context {settings.get('context_len')}; "
+        f"{settings.get('rounds_finished', 0)} rounds in {format_seconds(facts['duration_s'])}. Sums of kernels: no scheduler, no sampling, "
+        "no network front end."
+    ]
+    if facts["not_measured"]:
+        notes.append("not measured: " + "; ".join(facts["not_measured"]))
+    for phase in facts["phases"]:
+        if phase["unreliable"]:
+            notes.append(f"{phase['phase']}: unreliable: {', '.join(phase['unreliable'])}")
+    notes += [f"warning [{w['code']}]: {w['message']}" for w in facts["warnings"]]
+    if facts.get("output"):
+        notes.append(f"run file: {facts['output']}")
+    return Page(headline, tables, notes)
+
+
+def _rate(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "s":
+        return format_seconds(value)
+    return (format_flops(value, 3) if unit.startswith("flop") else format_traffic(value, 3)) + "/s"
+
+
+def _ceilings(ceilings: Any) -> Table:
+    columns = (
+        Column("ceiling"),
+        Column("dtype"),
+        Column("reached", right=True),
+        Column("95 %", right=True, priority=2),
+        Column("status"),
+    )
+    found = [[c["name"].replace("_", " "), c["dtype"], _rate(c["value"], c["unit"]), _interval(c), c["status"]] for c in ceilings]
+    return Table(columns, found)
+
+
+def _interval(ceiling: Any) -> str:
+    ends = ceiling.get("interval")
+    return f"{_rate(ends[0], ceiling['unit'])} - {_rate(ends[1], ceiling['unit'])}" if ends else "no interval"
+
+
+def _phases(phases: Any) -> Table:
+    columns = (
+        Column("phase"),
+        Column("bound"),
+        Column("measured", right=True),
+        Column("predicted", right=True),
+        Column("error", right=True),
+        Column("FLOP/s", right=True),
+        Column("bytes/s", right=True),
+        Column("FLOP/B", right=True, priority=2),
+        Column("datasheet", right=True, priority=1),
+    )
+    found = [
+        [
+            p["phase"],
+            p["bound"] or "-",
+            format_seconds(p["measured_s"]),
+            format_seconds(p["predicted_s"]),
+            _signed(p["error"]),
+            _rate(p["flops_per_s"], "flop/s"),
+            _rate(p["bytes_per_s"], "byte/s"),
+            format_number(p["arithmetic_intensity"], 3) if p["arithmetic_intensity"] is not None else "-",
+            format_seconds(p["datasheet_s"]),
+        ]
+        for p in phases
+    ]
+    return Table(columns, found, "one step, all layers")
+
+
+def _operators(phase: str, found: Any) -> Table:
+    return Table(_COLUMNS, [_operator(r) for r in found if r["phase"] == phase], f"{phase}, one call of each operator")
+
+
+def _operator(row: Any) -> list[str]:
+    interval = row["interval_s"]
+    compute = row["bound"] == "compute"
+    return [
+        row["operation"],
+        f"{row['count']:,}",
+        "x".join(str(v) for v in row["shape"].values() if isinstance(v, (int, float)))[:32],
+        row["bound"] or "-",
+        format_seconds(row["measured_s"]),
+        f"{format_seconds(interval[0])} - {format_seconds(interval[1])}" if interval else "-",
+        format_seconds(row["predicted_s"]),
+        _signed(row["error"]),
+        row["verdict"],
+        format_percent(row["share"], 3) if row["share"] is not None else "-",
+        _rate(row["flops_per_s"], "flop/s") if compute else _rate(row["bytes_per_s"], "byte/s"),
+    ]
+
+
+def _signed(error: float | None) -> str:
+    return "-" if error is None else f"{100 * error:+.1f} %"
+
+
+def list_page(name: str, cases: list[dict[str, Any]], not_measured: list[str]) -> Page:
+    """``measure --list``."""
+    columns = (
+        Column("case"),
+        Column("calls", right=True, priority=3),
+        Column("FLOP", right=True, priority=1),
+        Column("bytes", right=True, priority=2),
+    )
+    lines = [
+        [c["id"], str(c["calls"]), format_flops(c["flops"], 3) if c["flops"] else "-", format_bytes(c["bytes"], 3)] for c in cases
+    ]
+    return Page([f"{name}: {len(cases)} cases"], [Table(columns, lines)], [f"not measured: {n}" for n in not_measured])
