@@ -13,7 +13,7 @@ _OUTPUT = tuple(p for p in opt.OUTPUT if p.name == "output")
 
 @opt.takes(_OUTPUT)
 def schema(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="model, hardware, efficiency or result.")], **options: Any
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="model, hardware, efficiency, scenario or result.")], **options: Any
 ) -> None:
     """JSON Schema of a kind of file, for editors and validators."""
     from calc.commands import output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-KINDS = ("model", "hardware", "efficiency")
+KINDS = ("model", "hardware", "efficiency", "scenario")
 
 
 def json_schema(kind: str) -> dict[str, Any]:
@@ -14,7 +14,14 @@ def json_schema(kind: str) -> dict[str, Any]:
     from calc.profiles.efficiency import EfficiencyProfile
     from calc.profiles.hardware import HardwareProfile
     from calc.profiles.model import ModelProfile
+    from calc.profiles.scenario import ScenarioFile
 
-    struct: type[Any] = {"model": ModelProfile, "hardware": HardwareProfile, "efficiency": EfficiencyProfile}[kind]
+    structs: dict[str, type[Any]] = {
+        "model": ModelProfile,
+        "hardware": HardwareProfile,
+        "efficiency": EfficiencyProfile,
+        "scenario": ScenarioFile,
+    }
+    struct = structs[kind]
     schema = msgspec.json.schema(struct)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"roofcast {kind} profile", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"roofcast {kind} file", **schema}

@@ -56,14 +56,12 @@ def page(name: str, facts: dict[str, Any]) -> Page:
     tables += [_operators(phase["phase"], facts["rows"]) for phase in facts["phases"]]
     notes = [
         f"Batch {settings.get('batch_size')}, prompt {settings.get('input_len')}, context {settings.get('context_len')}; "
-        f"{settings.get('rounds_finished', 0)} rounds in {format_seconds(facts['duration_s'])}. Sums of kernels: no scheduler, no sampling, "
-        "no network front end."
+        f"{settings.get('rounds_finished', 0)} rounds in {format_seconds(facts['duration_s'])}. "
+        "Sums of kernels: no scheduler, no sampling, no network front end."
     ]
     if facts["not_measured"]:
         notes.append("not measured: " + "; ".join(facts["not_measured"]))
-    for phase in facts["phases"]:
-        if phase["unreliable"]:
-            notes.append(f"{phase['phase']}: unreliable: {', '.join(phase['unreliable'])}")
+    notes += [f"{p['phase']}: unreliable: {', '.join(p['unreliable'])}" for p in facts["phases"] if p["unreliable"]]
     notes += [f"warning [{w['code']}]: {w['message']}" for w in facts["warnings"]]
     if facts.get("output"):
         notes.append(f"run file: {facts['output']}")

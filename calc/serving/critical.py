@@ -44,7 +44,7 @@ def critical_points(deployment: Deployment) -> CriticalPoints | None:
         if operator.op_class in ("gemm", "experts"):
             weights_s += float(operator.weight_bytes) * operator.count / bandwidth
             flops_s += float(operator.flops) * operator.count / peak
-            weight_bytes += float(operator.weight_bytes) * operator.count
+        weight_bytes += float(operator.weight_bytes) * operator.count
     slope = (_kv(far) - _kv(near)) / _FAR
     bandwidth = ceilings.bandwidth or 1.0
     return CriticalPoints(

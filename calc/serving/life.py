@@ -6,6 +6,7 @@ Without a cache every token is made by a pass over all tokens so far: the work g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from calc.operators import work
 from calc.serving.deployment import Deployment
@@ -85,10 +86,10 @@ def life(deployment: Deployment, workload: Workload) -> Life:
     )
 
 
-def _weights(token: object, np: object) -> object:
+def _weights(token: Any, np: Any) -> Any:
     """How many tokens each sampled one stands for: the trapezoid rule, 1 where every token is evaluated; the first stands alone."""
-    gaps = np.diff(token)  # type: ignore[attr-defined]
-    weights = np.ones(len(token))  # type: ignore[attr-defined,arg-type]
+    gaps = np.diff(token)
+    weights = np.ones(len(token))
     if len(gaps) and gaps.max() > 1:
         weights[1:-1] = (gaps[:-1] + gaps[1:]) / 2
         weights[1] += (gaps[0] - 1) / 2

@@ -1,0 +1,96 @@
+"""Verdicts on scenarios as table, records, JUnit and GitHub annotations; and the text of a file with found values put in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from calc.report.table import Column, Page, Table
+from calc.serving.scenario import Verdict
+
+
+def shown(value: Any) -> str:
+    """A found value for people."""
+    return "not answered" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def rows(verdicts: list[Verdict]) -> list[dict[str, Any]]:
+    """One record per expectation."""
+    return [
+        {
+            "scenario": v.scenario, "expectation": v.key, "path": v.path, "wanted": v.wanted, "found": v.found, "holds": v.holds,
+            "place": v.place,
+        }
+        for v in verdicts
+    ]  # fmt: skip
+
+
+def page(verdicts: list[Verdict]) -> Page:
+    """Broken expectations first."""
+    broken = sum(not v.holds for v in verdicts)
+    scenarios = len({v.scenario for v in verdicts})
+    headline = [f"{len(verdicts)} expectations of {scenarios} scenarios: " + (f"{broken} broken" if broken else "all hold")]
+    columns = (
+        Column(""),
+        Column("scenario"),
+        Column("expectation"),
+        Column("wanted"),
+        Column("found", right=True),
+        Column("place", priority=1),
+    )
+    ordered = sorted(verdicts, key=lambda v: v.holds)
+    lines = [["ok" if v.holds else "BROKEN", v.scenario, v.key, v.wanted, shown(v.found), v.place] for v in ordered]
+    return Page(headline, [Table(columns, lines)])
+
+
+def junit(verdicts: list[Verdict]) -> str:
+    """JUnit XML: a test case per expectation."""
+    broken = sum(not v.holds for v in verdicts)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites tests="{len(verdicts)}" failures="{broken}">',
+        f'<testsuite name="roofcast run" tests="{len(verdicts)}" failures="{broken}" errors="0" skipped="0" time="0">',
+    ]
+    for v in verdicts:
+        case = f'<testcase classname={quoteattr(v.scenario)} name={quoteattr(v.key)} time="0"'
+        if v.holds:
+            lines.append(case + "/>")
+        else:
+            message = quoteattr(f"{v.path}: wanted {v.wanted}, found {shown(v.found)}")
+            lines.append(f"{case}><failure message={message}>{escape(v.place)}</failure></testcase>")
+    return "\n".join([*lines, "</testsuite>", "</testsuites>"]) + "\n"
+
+
+def github(verdicts: list[Verdict]) -> str:
+    """GitHub annotations of broken expectations, and a line that counts."""
+    lines = []
+    for v in verdicts:
+        if not v.holds:
+            file = v.place.rsplit(":", 2)[0]
+            text = f"{v.scenario}: {v.path}: wanted {v.wanted}, found {shown(v.found)}"
+            lines.append(f"::error file={file},line={v.line},title=roofcast run::{text}".replace("\n", " "))
+    broken = sum(not v.holds for v in verdicts)
+    return "\n".join([*lines, f"{len(verdicts)} expectations, {broken} broken"]) + "\n"
+
+
+def updated(text: str, verdicts: list[Verdict]) -> tuple[str, list[str], list[str]]:
+    """(new text, changes made, broken ones that were left): found numbers in place of broken limits. Only a single limit written on
+    the line of its key is replaced; everything else is left to a person."""
+    lines = text.splitlines(keepends=True)
+    changes, kept = [], []
+    for v in verdicts:
+        if v.holds:
+            continue
+        line = lines[v.line - 1]
+        pattern = re.compile(
+            rf"({re.escape(v.key)}\s*:\s*(?:\{{\s*(?:at_least|at_most|equals)\s*:\s*)?)([-+0-9.eE]+[A-Za-zµ%]*|true|false)(?=\s*[}},\s#]|$)"
+        )
+        single = len(v.wanted.split(", ")) == 1
+        if v.found is None or not single or not pattern.search(line):
+            kept.append(f"{v.place}: {v.key}: wanted {v.wanted}, found {shown(v.found)}")
+            continue
+        found = str(v.found).lower() if isinstance(v.found, bool) else repr(v.found)
+        lines[v.line - 1] = pattern.sub(lambda m, f=found: m[1] + f, line, count=1)  # type: ignore[misc]
+        changes.append(f"{v.place}: {v.key}: {v.wanted} -> {found}")
+    return "".join(lines), changes, kept

@@ -1,0 +1,125 @@
+"""Judges scenarios: every expectation against the results of estimate and capacity on that deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from calc import units
+from calc.errors import ProfileError, RoofcastError, UsageError, did_you_mean
+from calc.profiles.reader import Document
+from calc.profiles.scenario import Amount, Bounds, Scenario
+
+_RANGE_KEYS = ("floor", "low", "expected", "high", "ceiling")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One expectation: what was wanted, what was found (None: not answered), and where it stands in the file."""
+
+    scenario: str
+    key: str
+    path: str
+    wanted: str
+    found: Any
+    holds: bool
+    place: str
+    line: int
+
+
+def judge(scenario: Scenario, index: int, document: Document, results: dict[str, Any]) -> list[Verdict]:
+    """Hold every expectation of a scenario against its results. An expectation on a key that the results lack, or on a name that two
+    keys carry, raises ProfileError: it never passes silently."""
+    verdicts = []
+    for key, bound in scenario.expect.items():
+        at = ("scenarios", index, "expect", key)
+        place = document.at(at)
+        path, value = _resolve(key, results, place)
+        limits = bound if isinstance(bound, Bounds) else Bounds(equals=bound)
+        try:
+            holds, wanted = _compare(path, value, limits)
+        except UsageError as error:
+            raise ProfileError(f"{place}: {error.message}", error.hint) from error
+        verdicts.append(Verdict(scenario.name, key, path, wanted, value, holds, place, int(place.rsplit(":", 2)[1])))
+    return verdicts
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf and every range by dotted path; lists have no names."""
+    found: dict[str, Any] = {}
+    if isinstance(value, dict):
+        if path and "expected" in value and "evidence" in value:
+            found[path] = value["expected"]
+        for key, inner in value.items():
+            found |= _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif not isinstance(value, list) and path:
+        found[path] = value
+    return found
+
+
+def _resolve(key: str, results: dict[str, Any], place: str) -> tuple[str, Any]:
+    leaves = _leaves(results)
+    if key in leaves:
+        return key, leaves[key]
+    if key == "fits":  # the verdict on the workload; capacity.fits is about max_model_len
+        return "memory.fits", leaves["memory.fits"]
+    matches = {p: v for p, v in leaves.items() if p.endswith("." + key)}
+    if not matches:
+        names = {p.rsplit(".", 1)[-1] for p in leaves} - set(_RANGE_KEYS)
+        raise ProfileError(
+            f"{place}: no result is called {key!r}", did_you_mean(key, names | set(leaves)) or "`roofcast schema result` lists all"
+        )
+    if len({repr(v) for v in matches.values()}) > 1:
+        raise ProfileError(f"{place}: {key!r} names several results", "write one of: " + ", ".join(sorted(matches)))
+    return next(iter(matches.items()))
+
+
+def parse(amount: Amount | bool, key: str) -> Any:
+    """A limit as a number in the unit of its key: ``40ms`` of a key ending in _s is 0.04."""
+    if isinstance(amount, (bool, int, float)):
+        return amount
+    name = key.rsplit(".", 1)[-1] if key.rsplit(".", 1)[-1] not in _RANGE_KEYS else key.rsplit(".", 2)[-2]
+    parser: Callable[[str], Any]
+    if name.endswith("tokens_per_s"):
+        parser = units.parse_rate
+    elif name.endswith("_s"):
+        parser = units.parse_seconds
+    elif "bytes" in name:
+        parser = units.parse_bytes
+    elif "share" in name or "utilization" in name:
+        parser = units.parse_fraction
+    elif "tokens" in name or "context" in name or "batch" in name:
+        parser = units.parse_count
+    else:
+        try:
+            return float(amount)
+        except ValueError:
+            return amount
+    return parser(amount)
+
+
+def _compare(path: str, value: Any, limits: Bounds) -> tuple[bool, str]:
+    wanted = []
+    holds = True
+    for name, limit in (("at_least", limits.at_least), ("at_most", limits.at_most), ("equals", limits.equals)):
+        if limit is None:
+            continue
+        number = parse(limit, path)
+        wanted.append(f"{name.replace('_', ' ')} {limit}")
+        if value is None:
+            holds = False
+        elif name == "equals":
+            share = 0.0 if limits.within is None else float(parse(limits.within, "share"))
+            numeric = isinstance(value, (int, float)) and isinstance(number, (int, float)) and not isinstance(value, bool)
+            holds &= abs(value - number) <= share * abs(number) if numeric else value == number
+        elif not isinstance(value, (int, float)) or isinstance(value, bool) or not isinstance(number, (int, float)):
+            raise UsageError(f"{path} is {value!r}: it has no order, use equals")
+        else:
+            holds &= value >= number if name == "at_least" else value <= number
+    return holds, ", ".join(wanted)
+
+
+def as_error(scenario: Scenario, place: str, error: RoofcastError) -> ProfileError:
+    """A scenario that cannot be answered, with its place in the file."""
+    return ProfileError(f"{place}: scenario {scenario.name!r}: {error.message}", error.hint)
