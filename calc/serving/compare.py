@@ -1,0 +1,120 @@
+"""Two deployments side by side: each result, its ratio, and the operator or term that moved most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calc.serving.estimate import Estimate
+from calc.serving.phase import Phase
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One result of both sides in one unit (``kind`` of number: seconds, rate, bytes, count, share, text); None: not answered."""
+
+    name: str
+    kind: str
+    one: float | None
+    two: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Second over first."""
+        return self.two / self.one if self.one and self.two is not None else None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What changed most: an operator of a phase (seconds of a step) or a memory term (bytes per GPU)."""
+
+    where: str
+    name: str
+    kind: str
+    one: float
+    two: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs, and what moved most in each phase and in memory."""
+
+    pairs: list[Pair]
+    moved: list[Moved]
+
+
+def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
+    """Put two estimates side by side."""
+
+    def expected(value: object) -> float | None:
+        middle = getattr(value, "expected", None)
+        return None if middle is None else float(middle)
+
+    pairs = [
+        Pair("TTFT", "seconds", expected(one.request.ttft_s), expected(two.request.ttft_s)),
+        Pair("TPOT", "seconds", expected(one.request.tpot_s), expected(two.request.tpot_s)),
+        Pair("end to end", "seconds", expected(one.request.e2e_s), expected(two.request.e2e_s)),
+        Pair("output tokens/s", "rate", expected(one.request.output_tokens_per_s), expected(two.request.output_tokens_per_s)),
+        Pair(
+            "output tokens/s per GPU",
+            "rate",
+            _per(expected(one.request.output_tokens_per_s), gpus[0]),
+            _per(expected(two.request.output_tokens_per_s), gpus[1]),
+        ),
+    ]
+    for label, a, b in (("prefill", one.prefill, two.prefill), ("decode", one.decode, two.decode)):
+        if a is None or b is None:
+            continue
+        pairs += [
+            Pair(f"{label} floor", "seconds", _floor(a), _floor(b)),
+            Pair(f"{label} work", "flops", float(a.totals.flops), float(b.totals.flops)),
+            Pair(f"{label} traffic", "traffic", float(a.totals.bytes), float(b.totals.bytes)),
+            Pair(f"{label} intensity", "count", float(a.arithmetic_intensity), float(b.arithmetic_intensity)),
+        ]
+    capacity = (one.capacity, two.capacity)
+    for name, kind in (
+        ("weights_bytes_per_gpu", "bytes"),
+        ("kv_cache_bytes_per_gpu", "bytes"),
+        ("kv_bytes_per_token_per_gpu", "count"),
+        ("max_concurrency", "count"),
+        ("max_context_tokens", "count"),
+    ):
+        first, second = (float(getattr(c, name)) for c in capacity)
+        pairs.append(Pair(name.replace("_", " "), kind, first, second))
+    moved = [
+        m for m in (_moved("prefill", one.prefill, two.prefill), _moved("decode", one.decode, two.decode), _term(one, two)) if m
+    ]
+    return Comparison(pairs, moved)
+
+
+def _per(value: float | None, gpus: int) -> float | None:
+    return None if value is None else value / gpus
+
+
+def _floor(phase: Phase) -> float | None:
+    return None if phase.time_s.floor is None else float(phase.time_s.floor)
+
+
+def _seconds_by_operator(phase: Phase) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for item in phase.timed.operators if phase.timed else ():
+        seconds = float(item.time_s.expected or 0.0) * item.operator.count
+        sums[item.operator.name] = sums.get(item.operator.name, 0.0) + seconds
+    return sums
+
+
+def _moved(where: str, one: Phase | None, two: Phase | None) -> Moved | None:
+    if one is None or two is None or one.timed is None or two.timed is None:
+        return None
+    first, second = _seconds_by_operator(one), _seconds_by_operator(two)
+    name = max(first | second, key=lambda n: abs(first.get(n, 0.0) - second.get(n, 0.0)))
+    return Moved(where, name, "seconds", first.get(name, 0.0), second.get(name, 0.0))
+
+
+def _term(one: Estimate, two: Estimate) -> Moved | None:
+    first = {t.name: float(t.bytes) for t in one.fit.terms}
+    second = {t.name: float(t.bytes) for t in two.fit.terms}
+    both = first.keys() & second.keys() - {"gpu_memory", "kv_cache"}
+    if not both:
+        return None
+    name = max(both, key=lambda n: abs(first[n] - second[n]))
+    return Moved("memory", name, "bytes", first[name], second[name])
