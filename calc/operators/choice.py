@@ -7,11 +7,10 @@ from typing import Any
 
 
 def label(flags: Sequence[Any], yes: str, no: str) -> str:
-    """``yes`` where every request takes it, ``no`` where none does, ``mixed`` otherwise; an array of labels for arrays of flags."""
-    if all(isinstance(flag, bool) for flag in flags):
-        return yes if all(flags) else "mixed" if any(flags) else no
-    import numpy as np
+    """``yes`` where every request takes it, ``no`` where none does, ``mixed`` otherwise: also where the points of a sweep differ.
 
-    together = np.stack(np.broadcast_arrays(*flags))
-    labels: str = np.where(together.all(axis=0), yes, np.where(together.any(axis=0), "mixed", no))  # type: ignore[assignment]
-    return labels
+    One word for a whole array: a label per point would cost more than the arithmetic.
+    """
+    every = [flag if isinstance(flag, bool) else bool(flag.all()) for flag in flags]
+    some = [flag if isinstance(flag, bool) else bool(flag.any()) for flag in flags]
+    return yes if all(every) else "mixed" if any(some) else no

@@ -54,11 +54,11 @@ def _extra_weights(extras: list[Extra], part: str) -> Iterator[Held]:
         yield Held(part, extra_weight(extra), 1)
 
 
-def model_extras(model: ModelProfile) -> Iterator[Held]:
-    """What the model holds once outside its layers, and the towers: on the first stage."""
+def model_extras(model: ModelProfile, tensor: int = 1) -> Iterator[Held]:
+    """What the model holds once outside its layers (extras, the encoder, towers): on the first stage; encoder layers are split."""
     yield from _extra_weights(model.extras, "extras")
     if model.encoder:
-        for held in layer_weights(model, _names(model.encoder.stack)):
+        for held in layer_weights(model, _names(model.encoder.stack), tensor):
             yield Held("encoder", held.weight, held.count)
         if model.encoder.final_norm:
             yield Held("encoder", embedding.norm_vector(model, "encoder_norm"), 1)

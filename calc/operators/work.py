@@ -13,10 +13,7 @@ from calc.arrays import Number, clamp, maximum, minimum
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """``count`` requests, each with ``new`` tokens on top of ``cached`` ones; ``logit_rows`` rows of logits per request.
-
-    ``source_tokens`` overrides the number of encoder positions (encoder-decoder models).
-    """
+    """``count`` requests, each with ``new`` tokens on top of ``cached`` ones; ``logit_rows`` rows of logits per request."""
 
     count: Number
     new: Number
