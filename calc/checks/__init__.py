@@ -1,1 +1,1 @@
-"""What is plausible: rules over profiles."""
+"""What is plausible: rules over profiles, each one sentence, one function, one id."""

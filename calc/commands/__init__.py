@@ -14,6 +14,7 @@ _COMMANDS = (
     "roofline",
     "capacity",
     "request",
+    "sweep",
     "compare",
     "run",
     "models",

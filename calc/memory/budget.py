@@ -2,116 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from calc.memory.capacity import Capacity as Capacity
 from calc.memory.kv_cache import RankCache, rank_caches
+from calc.memory.options import MemoryOptions as MemoryOptions
+from calc.memory.term import Term as Term
+from calc.memory.weights import stages
 from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
-from calc.operators.step import step_operators
-from calc.operators.work import decode
 from calc.profiles.hardware import REPORTED_SHARE, HardwareProfile
 from calc.profiles.model import ModelProfile
+from calc.units import GIB
 
+Warnings = tuple[tuple[str, str], ...]
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One term of the budget in bytes per GPU. ``low`` and ``high`` where the evidence spreads."""
-
-    name: str
-    bytes: int
-    evidence: str
-    low: int | None = None
-    high: int | None = None
-
-    @property
-    def least(self) -> int:
-        """Smallest value the evidence allows."""
-        return self.bytes if self.low is None else self.low
-
-    @property
-    def most(self) -> int:
-        """Largest value the evidence allows."""
-        return self.bytes if self.high is None else self.high
-
-
-@dataclass(frozen=True)
-class MemoryOptions:
-    """What the user may say about memory; None leaves it to the engine's law. Bytes are per GPU."""
-
-    gpu_memory_utilization: float | None = None
-    gpu_memory_bytes: int | None = None
-    kv_cache_bytes: int | None = None
-    weights_bytes: int | None = None
-    activation_bytes: int | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    block_size: int | None = None
-    prefix_caching: bool | None = None
-    speculative_tokens: int = 0
-    engine_version: str | None = None
+#: CUDA reports less than the driver: the driver's own reserve, GiB (least, usual) and the share it never exceeds (61 profiles).
+_DRIVER_RESERVE_GIB, _DRIVER_RESERVE_SHARE = 0.45, 0.025
+#: Share of a unified memory that the operating system leaves to the GPU by default: low, expected, high (Apple's default working set
+#: is two thirds of small and three quarters of large memories). CUDA reports nearly all of it as total memory (Jetson Orin 0.934).
+UNIFIED_SHARE = (0.65, 0.75, 0.90)
+_CUDA_UNIFIED_SHARE = (0.92, 0.94, 0.97)
 
 
 @dataclass(frozen=True)
 class MemoryQuestion:
-    """Everything an engine's law needs: what is loaded, how it is cut, on what device, with which options."""
+    """Everything an engine's law needs: what is loaded, how it is cut, on what device, with which options. ``devices`` names the
+    device of each pipeline stage where they differ."""
 
     model: ModelProfile
     hardware: HardwareProfile
     sharding: Sharding
     numbers: NumberPlan
     options: MemoryOptions
+    devices: tuple[HardwareProfile, ...] = ()
 
     @property
     def max_model_len(self) -> int:
         """Longest sequence the engine must hold: as asked, else the model's own maximum, else 4,096."""
         return self.options.max_model_len or self.model.max_position_embeddings or 4096
 
+    @property
+    def drafting(self) -> bool:
+        """Whether layers that draft tokens are loaded."""
+        return self.options.speculative_tokens > 0 or bool(self.options.draft_layers)
+
     def caches(self) -> list[RankCache]:
         """Caches of a rank of every stage."""
-        return rank_caches(self.model, self.sharding, self.numbers)
+        return rank_caches(
+            self.model,
+            self.sharding,
+            self.numbers,
+            layers=self.options.pipeline_layers,
+            drafting=self.drafting,
+            draft_layers=self.options.draft_layers,
+        )
+
+    def stage_names(self) -> list[list[str]]:
+        """Layer kinds of every stage."""
+        return stages(self.model, self.sharding, self.options.pipeline_layers)
+
+    def device(self, stage: int) -> HardwareProfile:
+        """The device of a stage."""
+        return self.devices[stage] if self.devices else self.hardware
+
+    def with_numbers(self, numbers: NumberPlan) -> MemoryQuestion:
+        """The same question in other formats."""
+        return self if numbers is self.numbers else replace(self, numbers=numbers)
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """What one deployment holds. Figures are per GPU where the name says so; see the interface's JSON keys of the same names.
-
-    ``kv_tokens`` is what the engine prints; ``kv_bytes_per_sequence`` holds ideal, reserved and read-per-step bytes of a sequence of
-    ``max_model_len`` tokens, summed over the ranks of a replica.
-    """
-
-    fits: bool
-    engine: str
-    engine_version: str
-    max_model_len: int
-    gpu_memory_utilization: float
-    capacity_bytes_per_gpu: int
-    weights_bytes_per_gpu: int
-    activation_bytes_per_gpu: int
-    runtime_bytes_per_gpu: int
-    graph_bytes_per_gpu: int
-    kv_cache_bytes_per_gpu: int
-    kv_bytes_per_token_per_gpu: float
-    state_bytes_per_sequence_per_gpu: int
-    block_tokens: int
-    blocks: int
-    kv_tokens: int
-    max_concurrency: float
-    max_concurrency_low: float
-    max_concurrency_high: float
-    max_context_tokens: int
-    kv_bytes_per_sequence: dict[str, float]
-    terms: tuple[Term, ...]
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    warnings: tuple[tuple[str, str], ...] = ()
-    sequences_that_fit: dict[int, int] = field(default_factory=dict)
+def given_or(value: int | None, name: str, otherwise: Term) -> Term:
+    """The user's figure in place of the law's."""
+    return otherwise if value is None else Term(name, value, "given")
 
 
-def device_memory(question: MemoryQuestion, *, framework: bool) -> tuple[Term, tuple[tuple[str, str], ...]]:
+def remainder(usable: Term, taken: Iterable[Term], name: str = "kv_cache") -> Term:
+    """What is left of ``usable``. Spreads of independent terms add in quadrature: not all of them are at their worst at once."""
+    taken = list(taken)
+    rest = usable.bytes - sum(t.bytes for t in taken)
+    less = math.hypot(usable.bytes - usable.least, *(t.most - t.bytes for t in taken))
+    more = math.hypot(usable.most - usable.bytes, *(t.bytes - t.least for t in taken))
+    return Term(name, max(0, rest), "what is left", max(0, int(rest - less)), max(0, int(rest + more)))
+
+
+def device_memory(question: MemoryQuestion, *, framework: bool, stage: int = 0) -> tuple[Term, Warnings]:
     """Total memory of one GPU as the driver reports it (``framework``: as CUDA reports it to the process, which engines multiply by
     their utilisation). Where no driver figure is known the marketing GiB give a range."""
-    hardware, options = question.hardware, question.options
+    hardware, options = question.device(stage), question.options
     if options.gpu_memory_bytes is not None:
         return Term("gpu_memory", options.gpu_memory_bytes, "given"), ()
     if framework and hardware.memory_framework_total_mib:
@@ -119,26 +98,32 @@ def device_memory(question: MemoryQuestion, *, framework: bool) -> tuple[Term, t
     reported = hardware.memory_reported_bytes or (
         int(hardware.memory_reported_mib * 2**20) if hardware.memory_reported_mib else None
     )
+    if reported and framework and hardware.compute_capability:
+        reserve = min(_DRIVER_RESERVE_GIB * GIB, _DRIVER_RESERVE_SHARE * reported)
+        low = int(reported * (1 - _DRIVER_RESERVE_SHARE))
+        return Term("gpu_memory", int(reported - reserve), "driver total less its reserve", low, reported), ()
     if reported:
         return Term("gpu_memory", reported, "reported by the driver"), ()
-    low, expected, high = (int(hardware.memory_capacity_gb * 2**30 * share) for share in REPORTED_SHARE)
+    return _marketing_memory(hardware, framework)
+
+
+def is_unified(hardware: HardwareProfile) -> bool:
+    """Whether the device shares its memory with the host's processor and system."""
+    return hardware.device_class in ("apu", "edge_soc", "cpu") or "unified" in (hardware.memory_type or "").lower()
+
+
+def _marketing_memory(hardware: HardwareProfile, framework: bool) -> tuple[Term, Warnings]:
+    """A range from the figure on the box. Unified memory is shared with the operating system."""
+    shares, what = REPORTED_SHARE, "default"
+    if is_unified(hardware):
+        cuda = framework and hardware.compute_capability
+        shares, what = (_CUDA_UNIFIED_SHARE if cuda else UNIFIED_SHARE), "unified memory, shared with the system"
+    low, expected, high = (int(hardware.memory_capacity_gb * GIB * share) for share in shares)
+    options = hardware.memory_options_gb
+    sold = f" (also sold with {', '.join(f'{o:g}' for o in options if o != hardware.memory_capacity_gb)} GB)" if options else ""
     warning = (
         "memory_not_reported",
-        f"no driver figure is known for {hardware.id}: its {hardware.memory_capacity_gb:g} GB are taken as a range; "
+        f"no driver figure is known for {hardware.id}: its {hardware.memory_capacity_gb:g} GB{sold} are taken as a range; "
         "give --gpu-memory to settle it",
     )
-    return Term("gpu_memory", expected, "default", low, high), (warning,)
-
-
-def bytes_per_sequence(question: MemoryQuestion, context: int, reserved_per_rank: list[float] | None = None) -> dict[str, float]:
-    """Ideal, reserved and read-per-step bytes of a sequence of ``context`` tokens, summed over the ranks of a replica.
-
-    What a step reads comes from the operator list: shared caches are read by every consumer, sparse attention reads less than is
-    stored, recurrent state is read and written back.
-    """
-    tensor = question.sharding.tensor
-    ideal = sum(float(c.ideal_bytes(context)) for c in question.caches()) * tensor
-    reserved = ideal if reserved_per_rank is None else sum(reserved_per_rank) * tensor
-    operators = step_operators(question.model, question.sharding, question.numbers, decode(1, context))
-    read = sum(float(o.kv_read_bytes + o.state_bytes) * o.count * o.ranks for o in operators)
-    return {"ideal": ideal, "reserved": reserved, "read_per_step": read}
+    return Term("gpu_memory", expected, what, low, high), (warning,)

@@ -5,10 +5,11 @@ Bytes are a function of (tokens, sequences), never a slope times tokens; the inv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from calc.arrays import Number
+from calc.memory.memo import remembered
 from calc.memory.weights import stages
 from calc.operators.cache_law import CacheLaw
 from calc.operators.layer_kinds import cache_laws
@@ -22,10 +23,11 @@ MAX_CONTEXT = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """``count`` layers of one cache law."""
+    """``count`` layers of one cache law; ``columns`` of a convolution's inputs are kept (its kernel less one)."""
 
     law: CacheLaw
     count: int
+    columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,55 @@ class RankCache:
         return sum(layer.count * self.layer_state_bytes(layer.law) for layer in self.layers)
 
 
-def rank_caches(model: ModelProfile, sharding: Sharding, numbers: NumberPlan) -> list[RankCache]:
-    """The cache of a rank of every pipeline stage."""
+@remembered
+def rank_caches(
+    model: ModelProfile,
+    sharding: Sharding,
+    numbers: NumberPlan,
+    *,
+    layers: tuple[int, ...] | None = None,
+    drafting: bool = False,
+    draft_layers: int | None = None,
+) -> list[RankCache]:
+    """The cache of a rank of every pipeline stage.
+
+    ``layers`` says how many layers each stage has. ``drafting`` adds the caches of the model's next-token layers to the last stage, or
+    of ``draft_layers`` attention layers of a separate draft head.
+    """
     result = []
-    for names in stages(model, sharding):
-        counts: dict[CacheLaw, int] = {}
-        for name in names:
-            for law in cache_laws(model.layer_kinds[name], sharding.tensor):
-                counts[law] = counts.get(law, 0) + 1
-        layers = tuple(LayerCache(law, count) for law, count in counts.items())
-        result.append(RankCache(layers, numbers, sharding.decode_context))
+    split = stages(model, sharding, layers)
+    for index, names in enumerate(split):
+        counts: dict[tuple[CacheLaw, int], int] = {}
+        extra = _draft_names(model, draft_layers) if drafting and index == len(split) - 1 else []
+        for name in [*names, *extra]:
+            for law, columns in kind_laws(model, name, sharding.tensor):
+                counts[law, columns] = counts.get((law, columns), 0) + 1
+        caches = tuple(LayerCache(law, count, columns) for (law, columns), count in counts.items())
+        result.append(RankCache(caches, numbers, sharding.decode_context))
     return result
+
+
+@remembered
+def kind_laws(model: ModelProfile, name: str, tensor: int) -> list[tuple[CacheLaw, int]]:
+    """Cache laws of a layer kind on one rank, each with the convolution columns it keeps."""
+    kind = model.layer_kinds[name]
+    columns = max((getattr(m, "conv_kernel", 1) - 1 for m in kind.mixers), default=0)
+    return [(law, columns if law.kind == "state" else 0) for law in cache_laws(kind, tensor, model.hidden_size)]
+
+
+def _draft_names(model: ModelProfile, draft_layers: int | None) -> list[str]:
+    """Kinds of the layers that draft: the model's own next-token layers, else as many of its last unbounded attention layer."""
+    following = model.next_token_layers
+    if draft_layers is None and following:
+        return list(following.layers) * following.count
+    attention = [n for n in model.layers() if any(law.grows for law, _ in kind_laws(model, n, 1))]
+    return attention[-1:] * (draft_layers or 0)
+
+
+def layers_of(caches: list[RankCache]) -> Iterator[LayerCache]:
+    """Every entry of every stage."""
+    for cache in caches:
+        yield from cache.layers
 
 
 def largest_context(fits: Callable[[int], bool], limit: int = MAX_CONTEXT) -> int:

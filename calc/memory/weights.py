@@ -1,27 +1,45 @@
-"""Weight bytes of one rank, stage by stage: sharded, replicated, padded, by part."""
+"""Weight bytes of one rank, stage by stage: sharded, replicated, padded, by part; what an engine loads beside the checkpoint."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from calc.arrays import ceil_div
+from calc.errors import UsageError
+from calc.memory.memo import remembered
 from calc.numerics import NumberFormat
 from calc.operators import embedding, parameters
 from calc.operators.numbers import NumberPlan
 from calc.operators.parameters import Held
 from calc.operators.sharding import Sharding, stage_layers
+from calc.operators.weight import Weight
 from calc.profiles.model import ModelProfile
 
 
-def stages(model: ModelProfile, sharding: Sharding) -> list[list[str]]:
-    """Names of the layer kinds of each pipeline stage."""
+@remembered
+def stages(model: ModelProfile, sharding: Sharding, layers: tuple[int, ...] | None = None) -> list[list[str]]:
+    """Names of the layer kinds of each pipeline stage; ``layers`` says how many layers each stage has, else the engine's own split."""
     names = model.layers()
+    counts = list(layers) if layers is not None else stage_layers(len(names), sharding.pipeline)
+    if sum(counts) != len(names) or len(counts) != sharding.pipeline:
+        raise UsageError(
+            f"a split into {', '.join(map(str, counts))} layers does not match {len(names)} layers on {sharding.pipeline} stages"
+        )
     result, start = [], 0
-    for count in stage_layers(len(names), sharding.pipeline):
+    for count in counts:
         result.append(names[start : start + count])
         start += count
     return result
 
 
 def stage_weights(
-    model: ModelProfile, sharding: Sharding, stage: int, *, vocabulary_multiple: int = 1, drafting: bool = False
+    model: ModelProfile,
+    sharding: Sharding,
+    stage: int,
+    *,
+    vocabulary_multiple: int = 1,
+    drafting: bool = False,
+    layers: tuple[int, ...] | None = None,
 ) -> list[Held]:
     """Tensors that one rank of a pipeline stage holds. Engines pad the vocabulary to ``vocabulary_multiple`` before splitting it;
     next-token layers are loaded only when ``drafting``. A tied head is a copy of its own where the stages differ."""
@@ -32,15 +50,30 @@ def stage_weights(
         rows = model.embedding_rows and -(-model.embedding_rows // vocabulary_multiple) * vocabulary_multiple
         model = msgspec.structs.replace(model, vocab_size=padded, embedding_rows=rows)
     tensor, last = sharding.tensor, sharding.pipeline - 1
-    held: list[Held] = list(parameters.layer_weights(model, stages(model, sharding)[stage], tensor))
+    names = stages(model, sharding, layers)[stage]
+    held = list(parameters.layer_weights(model, names, tensor, sharding.expert_parallel))
     if stage == 0:
         held += [Held("embedding", w, 1) for w in embedding.embedding_weights(model, tensor)]
-        held += [Held("extras", h.weight, h.count) for h in parameters.model_extras(model)]
+        held += [_tower(h, tensor) for h in parameters.model_extras(model)]
     if stage == last:
         held += [Held(w.role, w, 1) for w in embedding.head_weights(model, tensor) if w.is_held or sharding.pipeline > 1]
         if drafting:
             held += list(parameters.next_token_weights(model, tensor))
-    return held
+    return [_dealt(h, sharding.data) for h in held] if sharding.expert_parallel and sharding.data > 1 else held
+
+
+def _tower(held: Held, tensor: int) -> Held:
+    """A vision or audio tower is split over the ranks like the model; what else stands outside the layers is replicated."""
+    if held.part != "towers" or tensor == 1:
+        return held
+    return replace(held, weight=replace(held.weight, d_out=ceil_div(held.weight.d_out, tensor)))
+
+
+def _dealt(held: Held, data: int) -> Held:
+    """With expert parallelism the ranks of all data-parallel replicas share the routed experts (attention is replicated)."""
+    if held.weight.role != "experts":
+        return held
+    return replace(held, weight=replace(held.weight, copies=ceil_div(held.weight.copies, data)))
 
 
 def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:
@@ -52,15 +85,48 @@ def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:
     return parts
 
 
+@remembered
+def stage_bytes(
+    model: ModelProfile,
+    sharding: Sharding,
+    numbers: NumberPlan,
+    stage: int,
+    *,
+    vocabulary_multiple: int = 1,
+    drafting: bool = False,
+    layers: tuple[int, ...] | None = None,
+) -> dict[str, int]:
+    """Bytes by part that one rank of a stage holds."""
+    held = stage_weights(model, sharding, stage, vocabulary_multiple=vocabulary_multiple, drafting=drafting, layers=layers)
+    return bytes_by_part(held, numbers)
+
+
 def largest_stage_bytes(
     model: ModelProfile, sharding: Sharding, numbers: NumberPlan, *, vocabulary_multiple: int = 1, drafting: bool = False
 ) -> tuple[int, dict[str, int]]:
     """(bytes, bytes by part) of the rank that holds most weights."""
-    best: tuple[int, dict[str, int]] = (-1, {})
-    for stage in range(sharding.pipeline):
-        held = stage_weights(model, sharding, stage, vocabulary_multiple=vocabulary_multiple, drafting=drafting)
-        parts = bytes_by_part(held, numbers)
-        total = sum(parts.values())
-        if total > best[0]:
-            best = (total, parts)
-    return best
+    found = (
+        stage_bytes(model, sharding, numbers, stage, vocabulary_multiple=vocabulary_multiple, drafting=drafting)
+        for stage in range(sharding.pipeline)
+    )
+    best = max(found, key=lambda parts: sum(parts.values()))
+    return sum(best.values()), best
+
+
+#: Matrices that several adapters are stacked for: how many of them one fused matrix stands for.
+_FUSED = {"qkv_proj": 3, "kv_proj": 2, "gate_up_proj": 2, "shared_gate_up_proj": 2}
+_ADAPTED = ("attention", "feed_forward", "embedding", "lm_head")
+
+
+def adapter_bytes(held: list[Held], slots: int, rank: int) -> int:
+    """Memory that ``slots`` LoRA slots of ``rank`` reserve: two thin matrices in 16 bit beside every dense matrix.
+
+    Tables and heads get theirs too; routed experts do not.
+    """
+    elements = 0
+    for item in held:
+        weight: Weight = item.weight
+        if weight.role in _ADAPTED and not weight.vector:
+            width = weight.d_out if weight.role == "lm_head" else _FUSED.get(weight.name, 1) * weight.d_in + weight.d_out
+            elements += item.count * weight.copies * (weight.d_out if weight.role == "embedding" else width)
+    return 2 * slots * rank * elements

@@ -139,7 +139,7 @@ class _Builder:
             raise self.fail(mark, f"tag {event.tag} is not allowed", "profiles hold plain values only")
         if isinstance(event, yaml.ScalarEvent):
             plain = event.style is None or event.style == ""
-            self._place(self._scalar(event.value) if plain else event.value, mark, is_scalar=True)
+            self._place(plain_scalar(event.value) if plain else event.value, mark, is_scalar=True)
             return
         if len(self.stack) >= MAX_DEPTH:
             raise self.fail(mark, f"nested deeper than {MAX_DEPTH} levels")
@@ -178,17 +178,18 @@ class _Builder:
         self.keys[-1] = None
         return (*place, key)
 
-    @staticmethod
-    def _scalar(text: str) -> Any:
-        if text in _WORDS:
-            return _WORDS[text]
-        if _INT.match(text):
-            return int(text) if len(text) <= 40 else float(text) if len(text) <= 300 else text
-        if _HEX.match(text):
-            return int(text, 0) if len(text) <= 40 else text
-        if _FLOAT.match(text):
-            return float(text)
-        return text
+
+def plain_scalar(text: str) -> Any:
+    """What an unquoted scalar means under YAML 1.2: null, a boolean, a number or the text itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.match(text):
+        return int(text) if len(text) <= 40 else float(text) if len(text) <= 300 else text
+    if _HEX.match(text):
+        return int(text, 0) if len(text) <= 40 else text
+    if _FLOAT.match(text):
+        return float(text)
+    return text
 
 
 def convert(document: Document, schema: type[T], cross_check: CrossCheck[T] | None = None) -> T:

@@ -99,7 +99,7 @@ def _layer_row(model: ModelProfile, name: str, count: int) -> LayerRow:
         experts = getattr(part, "num_experts", None)
         prefix = f"{experts} experts, {part.num_experts_per_token} a token, " if experts else ""  # type: ignore[union-attr]
         details.append(f"{prefix}width {part.intermediate_size:,}")
-    laws = cache_laws(kind, 1)
+    laws = cache_laws(kind, 1, model.hidden_size)
     growth = (
         "none"
         if not laws

@@ -1,4 +1,4 @@
-"""vLLM's blocks: pages of equal size, layers grouped by kind, blocks a request needs, and the line it prints.
+"""vLLM's blocks: pages of equal size, layers grouped by kind, blocks a request needs, and the lines it prints.
 
 Sources: vllm/v1/core/kv_cache_utils.py and vllm/v1/kv_cache_interface.py; vllm/model_executor/models/config.py for the block size of
 models with recurrent layers.
@@ -6,30 +6,21 @@ models with recurrent layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from calc.errors import UsageError
+from calc.arrays import Number, ceil_div, minimum
+from calc.memory.engines.vllm_settings import Settings
 from calc.memory.kv_cache import LayerCache, RankCache
+from calc.memory.memo import remembered
 from calc.operators.cache_law import CacheLaw
 
-if TYPE_CHECKING:
-    from calc.memory.budget import MemoryQuestion
-    from calc.memory.engines.vllm import Settings
-
-DEFAULT_BLOCK = 16
-LATENT_BLOCK = 64  # FlashMLA and sparse latent kernels
-
-
-def default_block_size(question: MemoryQuestion) -> int:
-    """Tokens per block when the user gives none: 16, or 64 for latent attention with an indexer."""
-    laws = [layer.law for cache in question.caches() for layer in cache.layers]
-    return LATENT_BLOCK if any(law.kind == "latent" for law in laws) else DEFAULT_BLOCK
+#: A kind with less than this many times the layers of the smallest kind sets the size of the groups (1.25 before 2026).
+_NEARLY_EQUAL = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One kind of layer of a pool: ``layers`` layers, ``groups`` groups of the pool's size, ``block_tokens`` tokens per block."""
+    """Layers of one kind: ``layers`` of them in ``groups`` groups of the pool's size, ``block_tokens`` tokens per block."""
 
     law: CacheLaw
     layers: int
@@ -38,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Pool:
+class BlockPool:
     """The block pool of one rank. A block costs ``group_size`` pages of ``page_bytes`` and belongs to one group of one request."""
 
     cache: RankCache
@@ -46,91 +37,119 @@ class Pool:
     group_size: int
     layers: tuple[Group, ...]
     block_tokens: int
-    max_batched_tokens: int
-    state_blocks: int  # per state group and request
+    settings: Settings
+
+    @property
+    def block_bytes(self) -> float:
+        """Bytes of one block over all layers of its group."""
+        return self.page_bytes * self.group_size
 
     def blocks(self, kv_bytes: int) -> int:
         """Blocks in the pool."""
-        if not self.layers:
-            return 0
-        return int(kv_bytes // self.page_bytes // self.group_size)
+        return int(kv_bytes // self.page_bytes // self.group_size) if self.layers else 0
 
-    def blocks_per_request(self, length: int) -> int:
+    def blocks_per_request(self, length: Number) -> Number:
         """Blocks that one request of ``length`` tokens needs, over all groups."""
-        return sum(g.groups * self._group_blocks(g, length) for g in self.layers)
+        total: Number = 0
+        for group in self.layers:
+            total = total + group.groups * self._group_blocks(group, length)
+        return total
 
-    def _group_blocks(self, group: Group, length: int) -> int:
-        tokens = -(-length // self.cache.decode_context)
-        law = group.law
+    def _group_blocks(self, group: Group, length: Number) -> Number:
+        law, block = group.law, group.block_tokens
+        tokens = ceil_div(length, self.cache.decode_context)
         if law.kind == "state":
-            return self.state_blocks
+            return self.settings.state_blocks or ceil_div(tokens, block)
         if law.fixed_tokens:
-            return -(-law.fixed_tokens // group.block_tokens)
-        if law.kind == "sliding":
-            return -(-min((law.limit or 1) - 1 + self.max_batched_tokens, tokens) // group.block_tokens) + 1
-        if law.kind == "chunked":
-            return -(-min((law.limit or 0) + self.max_batched_tokens, tokens) // group.block_tokens)
-        return -(-tokens // group.block_tokens)
+            return ceil_div(law.fixed_tokens, block)
+        if law.limit is not None and self.settings.groups:
+            if law.kind == "chunked":
+                return ceil_div(minimum(law.limit + self.settings.lookahead, tokens), block)
+            return ceil_div(minimum(law.limit - 1 + self.settings.lookahead, tokens), block) + 1
+        return ceil_div(tokens, block)
 
-    def concurrency(self, kv_bytes: int, length: int) -> float:
-        """Requests of ``length`` tokens at once, as vLLM prints it."""
-        need = self.blocks_per_request(length)
-        return self.blocks(kv_bytes) / need if need else 0.0
+    def shared_blocks(self, prefix: int) -> int:
+        """Whole blocks that a common prefix of all requests takes once: those of the groups whose cache grows with the context."""
+        tokens = -(-prefix // self.cache.decode_context)
+        growing = (g for g in self.layers if g.law.kind != "state" and not g.law.fixed_tokens)
+        return sum(g.groups * (tokens // g.block_tokens) for g in growing if g.law.limit is None or not self.settings.groups)
 
-    def holds(self, kv_bytes: int, length: int) -> bool:
-        """Whether one request of ``length`` tokens fits."""
-        return not self.layers or self.blocks_per_request(length) <= self.blocks(kv_bytes)
+    def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
+        """Requests of ``context`` tokens that find room at once."""
+        shared = self.shared_blocks(prefix) if prefix else 0
+        own = self.blocks_per_request(context) - shared
+        return max(0, self.blocks(kv_bytes) - shared) / own
 
-    def printed_tokens(self, kv_bytes: int, length: int, version: tuple[int, int]) -> int:
-        """The line "GPU KV cache size: N tokens": blocks x block size for uniform models; for hybrids by era: blocks shared among the
-        groups (up to about 0.20), later concurrency x max_model_len."""
+    def printed_concurrency(self, kv_bytes: int, length: int) -> float:
+        """Blocks over the blocks of a request; tokens over length before groups (mid 2025)."""
+        if self.settings.token_line == "A":
+            return self.blocks(kv_bytes) * self.block_tokens * self.cache.decode_context / length
+        return float(self.blocks(kv_bytes) / self.blocks_per_request(length)) if self.layers else 0.0
+
+    def printed_tokens(self, kv_bytes: int, length: int) -> int:
+        """The line "GPU KV cache size: N tokens" by era: blocks x block; blocks shared out among the groups; concurrency x length."""
         blocks = self.blocks(kv_bytes)
         groups = sum(g.groups for g in self.layers)
         if not groups:
             return 0
-        if version >= (0, 21):
-            return int(blocks / max(1, self.blocks_per_request(length)) * length)
+        if self.settings.token_line == "C":
+            return int(self.printed_concurrency(kv_bytes, length) * length)
         smallest = min((g.block_tokens for g in self.layers if g.law.kind != "state"), default=length)
         return blocks // groups * smallest * self.cache.decode_context
 
-    def reserved_bytes(self, length: int) -> float:
-        """Bytes of the blocks that a request of ``length`` tokens occupies on this rank."""
-        return self.blocks_per_request(length) * self.page_bytes * self.group_size
+    def reserved_bytes(self, context: int) -> float:
+        """Bytes of the blocks that a request of ``context`` tokens occupies on this rank."""
+        return float(self.blocks_per_request(context)) * self.block_bytes if self.layers else 0.0
 
 
-def pool(cache: RankCache, question: MemoryQuestion, chosen: Settings) -> Pool:
-    """Group the layers of a rank as vLLM does."""
-    layers = cache.layers
+def block_pool(cache: RankCache, chosen: Settings, max_model_len: int, speculative_tokens: int, alignment: int) -> BlockPool:
+    """Group the layers of a rank as vLLM does. ``alignment`` is the block that the attention kernels work in."""
+    layers = cache.layers if chosen.groups else tuple(_whole(la) for la in cache.layers)
     attention = [la for la in layers if la.law.kind != "state"]
     states = [la for la in layers if la.law.kind == "state"]
-    state_blocks = (2 if chosen.prefix_caching else 1) + question.options.speculative_tokens
-    block, page, groups = chosen.block_size, 0.0, []
+    block = chosen.block_size
     if not layers:  # encoder-only: nothing is cached
-        return Pool(cache, 1.0, 1, (), block, chosen.max_num_batched_tokens, state_blocks)
-    if attention and not states and len({la.law.kind for la in attention}) == 1:
-        # One kind, perhaps of several sizes: a single group, a block holds one page of every layer.
-        per_token = sum(la.count * cache.token_bytes(la.law) for la in attention)
-        whole = Group(attention[0].law, sum(la.count for la in attention), 1, block)
-        return Pool(cache, block * per_token, 1, (whole,), block, chosen.max_num_batched_tokens, state_blocks)
+        return BlockPool(cache, 1.0, 1, (), block, chosen)
+    if not states and len({(la.law.kind, la.law.limit) for la in attention}) == 1:
+        return _single_group(cache, attention, chosen)
     if states and attention:
-        block = _aligned_block(cache, attention, states, chosen.block_size)
+        block = _aligned_block(cache, attention, states, max(alignment, block), speculative_tokens)
     largest = max((cache.token_bytes(la.law) for la in attention), default=0.0)
     page = block * largest
-    for layer in attention:
-        per_token = cache.token_bytes(layer.law)
-        tokens = int(page // per_token)
-        if page % per_token:
-            raise UsageError(
-                f"vLLM cannot give layers of {per_token:g} and {largest:g} bytes a token pages of one size",
-                "use another --block-size",
-            )
-        groups.append(Group(layer.law, layer.count, 0, tokens))
+    if any(page % cache.token_bytes(la.law) for la in attention):  # pages cannot be made equal: the engine gives up its groups
+        whole = [_whole(la) for la in attention]
+        if not states:
+            return _single_group(cache, whole, replace(chosen, groups=False))
+    groups = [Group(la.law, la.count, 0, int(page // cache.token_bytes(la.law))) for la in attention]
     for layer in states:
-        page = max(page, float(cache.layer_state_bytes(layer.law)))
-        groups.append(Group(layer.law, layer.count, 0, question.max_model_len))
-    size = _group_size([g.layers for g in _by_kind(groups)])
-    final = tuple(Group(g.law, g.layers, -(-g.layers // size), g.block_tokens) for g in _by_kind(groups))
-    return Pool(cache, page or 1.0, size, final, block, chosen.max_num_batched_tokens, state_blocks)
+        page = max(page, float(state_bytes(cache, layer, speculative_tokens)))
+        groups.append(Group(layer.law, layer.count, 0, block if chosen.state_blocks == 0 else max_model_len))
+    merged = _by_kind(groups)
+    size = _group_size([g.layers for g in merged])
+    final = tuple(replace(g, groups=-(-g.layers // size)) for g in merged)
+    return BlockPool(cache, page or 1.0, size, final, block, chosen)
+
+
+def _whole(layer: LayerCache) -> LayerCache:
+    """A window or chunk stored like full attention: what engines do that cannot mix kinds in one pool."""
+    law = layer.law
+    return replace(layer, law=replace(law, kind="full", limit=None)) if law.limit is not None else layer
+
+
+def _single_group(cache: RankCache, layers: list[LayerCache], chosen: Settings) -> BlockPool:
+    """One kind, perhaps of several sizes: a block holds one page of every layer."""
+    per_token = sum(la.count * cache.token_bytes(la.law) for la in layers)
+    whole = Group(layers[0].law, sum(la.count for la in layers), 1, chosen.block_size)
+    return BlockPool(cache, chosen.block_size * per_token, 1, (whole,), chosen.block_size, chosen)
+
+
+def state_bytes(cache: RankCache, layer: LayerCache, speculative_tokens: int) -> int:
+    """Bytes of one layer's state; every draft token needs a further convolution column."""
+    law = layer.law
+    if speculative_tokens and layer.columns:
+        grown = law.convolution_elements * (layer.columns + speculative_tokens) // layer.columns
+        law = replace(law, convolution_elements=grown)
+    return cache.layer_state_bytes(law)
 
 
 def _by_kind(groups: list[Group]) -> list[Group]:
@@ -139,18 +158,26 @@ def _by_kind(groups: list[Group]) -> list[Group]:
     for g in groups:
         key = (g.law.kind, g.law.limit, g.block_tokens)
         before = merged.get(key)
-        merged[key] = Group(g.law, g.layers + (before.layers if before else 0), 0, g.block_tokens)
+        merged[key] = replace(g, layers=g.layers + (before.layers if before else 0))
     return list(merged.values())
 
 
 def _group_size(counts: list[int]) -> int:
-    """Layers per group: the smallest kind's count, or the largest's where it is less than 1.5 times the smallest."""
+    """Layers per group: the smallest kind's count, or the largest's where the kinds are nearly equal."""
     smallest, largest = min(counts), max(counts)
-    return largest if largest < 1.5 * smallest else smallest
+    return largest if largest < _NEARLY_EQUAL * smallest else smallest
 
 
-def _aligned_block(cache: RankCache, attention: list[LayerCache], states: list[LayerCache], block_size: int) -> int:
+def _aligned_block(cache: RankCache, attention: list[LayerCache], states: list[LayerCache], alignment: int, drafts: int) -> int:
     """Tokens per attention block such that its page holds one state: a multiple of the kernel's block."""
-    state = max(cache.layer_state_bytes(la.law) for la in states)
+    state = max(state_bytes(cache, la, drafts) for la in states)
     per_token = max(cache.token_bytes(la.law) for la in attention)
-    return int(block_size * -(-state // (block_size * per_token)))
+    return int(alignment * -(-state // (alignment * per_token)))
+
+
+@remembered
+def block_pools(
+    caches: list[RankCache], chosen: Settings, max_model_len: int, speculative_tokens: int, alignment: int
+) -> list[BlockPool]:
+    """The pool of every stage."""
+    return [block_pool(cache, chosen, max_model_len, speculative_tokens, alignment) for cache in caches]

@@ -22,6 +22,8 @@ class _Missing:
 
 
 MISSING = _Missing()
+#: Class defaults that change no shape.
+_QUIET = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "rotary_dim")
 
 
 class Config:
@@ -30,6 +32,7 @@ class Config:
     def __init__(self, document: JsonDocument, data: dict[str, Any], parent: Config | None = None, key: str = "") -> None:
         self.document = document
         self.data = data
+        self.parent = parent
         self.path: tuple[str, ...] = (*parent.path, key) if parent else ()
         self.warnings: list[str] = parent.warnings if parent else []
         self.defaults: Mapping[str, Any] = {}
@@ -72,10 +75,14 @@ class Config:
             for key in keys:
                 if key in self.defaults:
                     found = self.defaults[key]
-                    if isinstance(found, int) and not isinstance(found, bool):
+                    if isinstance(found, int) and not isinstance(found, bool) and key not in _QUIET:
                         self.defaulted[key] = found
                     break
         return found
+
+    def ignore(self, *keys: str) -> None:
+        """Keys that are understood and change no shape here."""
+        self.used.update(keys)
 
     def has(self, *keys: str) -> bool:
         """Whether a spelling is present and not null; class defaults do not count."""

@@ -23,6 +23,8 @@ from calc.profiles.model import (
     Tower,
 )
 
+RMS_NORM = Norm()
+
 
 @dataclass
 class EncoderDraft:
@@ -50,7 +52,7 @@ class Draft:
     hidden_size: int
     vocab_size: int | None
     layers: list[LayerKind]
-    norm: Norm = Norm()
+    norm: Norm = RMS_NORM
     tie_word_embeddings: bool = False
     max_position_embeddings: int | None = None
     has_lm_head: bool = True

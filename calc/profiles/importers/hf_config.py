@@ -17,9 +17,10 @@ from calc.profiles.importers.draft import Draft, structure
 from calc.profiles.importers.families import family_of, known_types
 from calc.profiles.importers.json_file import JsonDocument, parse_json, read_json
 from calc.profiles.importers.quantization import storage_of
+from calc.profiles.importers.towers import towers_of
 from calc.profiles.importers.unknown_keys import warn_of_defaults, warn_of_unread
 from calc.profiles.importers.wrappers import text_config
-from calc.profiles.model import ModelProfile, Tower
+from calc.profiles.model import ModelProfile
 from calc.profiles.model_faults import faults
 
 CONFIG_NAME = "config.json"
@@ -38,10 +39,10 @@ def import_config(
     text.defaults = family.defaults
     try:
         draft = family.build(text)
-        draft.towers += towers_of(root, text, draft)
+        draft.towers += towers_of(root, draft.hidden_size)
         _headless(root, text, draft)
         storage = storage_of(root, text, draft, quantization)
-        profile = _profile(draft, model_type, hub_id or _name_in(root) or "imported-model", storage)
+        profile = _profile(draft, root.word("model_type") or model_type, hub_id or _name_in(root) or "imported-model", storage)
     except RecursionError as error:
         raise ProfileError(f"{document.name}: nested too deeply") from error
     warn_of_unread(root)
@@ -100,11 +101,6 @@ def _headless(root: Config, text: Config, draft: Draft) -> None:
             r"For(Sequence|Token)Classification$|(?<!ChatGLM)(?<!Grok1)Model$|TextEncoder$", name
         ):
             draft.has_lm_head = False
-
-
-def towers_of(root: Config, text: Config, draft: Draft) -> list[Tower]:
-    """Vision and audio towers of a wrapper."""
-    return []
 
 
 def _profile(draft: Draft, model_type: str, name: str, storage: Any) -> ModelProfile:

@@ -23,7 +23,7 @@ _HARMLESS = re.compile(
     r"|group_norm_eps|no_repeat|task_specific|architectures|output_(attentions|hidden|router)|return_dict|tie_|is_(encoder|decoder)|begin_"
     r"|_offset$|prefix|chunk_length|diversity|encoder_no|pruned_heads|tokenizer|quantization_config|quant|auto_map|version|parallel_|bos|eos"
     r"|remove_invalid|mup_|gegelu|attention_bias|use_bias|sep_|pad_|summary_|problem_type|finetuning|ignore_|skip_|layer_scale|layerscale"
-    r"|sparsity_pattern|mscale|norm_(type|epsilon)|layernorm_type|interpolation|_limit$|use_mem_eff|expert_capacity|vision_feature|image_(seq|grid)"
+    r"|sparsity_pattern|mscale|norm_(type|epsilon)|layernorm_type|interpolation|_limit$|use_mem_eff|time_step|expert_capacity|vision_feature|image_(seq|grid)"
     r"|transformers|swiglu|router_bias_func|gated_norm|layer_norm_type|use_parallel_embedding|num_frames|classifier|head_type|group_query"
 )
 _LOUD = re.compile(r"num_.*layers$|^sliding_window$|expert|window|lora_rank|_dim$|^num_.*heads$")

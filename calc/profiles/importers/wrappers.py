@@ -7,7 +7,7 @@ from calc.profiles.importers.families import family_of
 
 TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 #: Keys that a wrapper states for its text model.
-_INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "vocab_size")
+_INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "vocab_size", "hidden_size")
 
 
 def text_config(root: Config) -> tuple[Config, str]:
@@ -20,6 +20,7 @@ def text_config(root: Config) -> tuple[Config, str]:
             break
     if text is not root:
         for key in _INHERITED:
+            root.ignore(key)
             if key in root.data and text.data.get(key) is None:
                 text.data = {**text.data, key: root.data[key]}
     return text, _model_type(root, text)
@@ -27,7 +28,7 @@ def text_config(root: Config) -> tuple[Config, str]:
 
 def _model_type(root: Config, text: Config) -> str:
     named = text.word("model_type") or ""
-    root.get("model_type")
+    root.ignore("model_type")
     architectures = text.items("architectures") or root.items("architectures") or []
     # Grok-2's config carries the model type of another class: the architecture decides.
     if any(str(name).startswith("Grok1") for name in architectures):

@@ -17,11 +17,43 @@ MODULES: dict[str, tuple[str, ...]] = {
     "phi": ("phi", "phi-msft", "phi3", "phi3small"),
     "layer_norm": ("cohere", "cohere2", "stablelm", "starcoder2", "nemotron"),
     "glm": ("chatglm", "glm", "glm4"),
+    "moe": (
+        "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "phimoe", "gpt_oss", "dbrx", "grok-1",
+        "ernie4_5_moe", "deepseek", "dots1", "glm4_moe", "bailing_moe", "hunyuan_v1_moe", "hunyuan",
+    ),
+    "sparse_decoders": ("llama4_text", "minimax_m2", "minimax_m3", "mimo_v2_flash", "step3_text", "step3p5", "step3p7"),
+    "latent": (
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite", "minicpm3", "longcat_flash",
+    ),
+    "deepseek_v4": ("deepseek_v4",),
+    "recurrent": ("mamba", "falcon_mamba", "mamba2", "mamba_ssm", "rwkv5", "rwkv6", "rwkv7"),
+    "state_hybrids": ("jamba", "bamba", "granitemoehybrid", "falcon_h1", "zamba2"),
+    "nemotron_h": ("nemotron_h",),
+    "linear_hybrids": (
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "minimax", "minimax_m1", "lfm2", "lfm2_moe", "recurrent_gemma",
+    ),
+    "kimi_linear": ("kimi_linear", "bailing_hybrid"),
+    "gemma_n": ("gemma3n_text", "gemma4_text"),
+    "irregular": ("nemotron-nas", "deci", "mllama_text_model"),
+    "encoder_decoder": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
+    "encoder_only": ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert"),
     "gpt": ("gpt2", "gpt_bigcode", "opt", "gpt_neox", "gptj", "bloom", "mpt", "falcon"),
 }  # fmt: skip
 _MODULE_OF = {model_type: module for module, types in MODULES.items() for model_type in types}
 #: Names under which the same classes are found.
-ALIASES: dict[str, str] = {"Yi": "llama", "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "qwen3_vl_text": "qwen3"}
+ALIASES: dict[str, str] = {
+    "Yi": "llama",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "step3p5_flash": "step3p5",
+    "bailing_moe_v2": "bailing_moe",
+}
 
 
 def known_types() -> list[str]:

@@ -15,7 +15,7 @@ def chatglm(c: Config) -> Draft:
     groups: tuple[str, ...] | int = ("num_attention_heads",)
     if c.flag("multi_query_attention"):
         groups = ("multi_query_group_num",)
-    c.get("multi_query_group_num")
+    c.ignore("multi_query_group_num")
     g = geometry(c, kv_heads=groups, **bias(everywhere, qkv=everywhere or c.flag("add_qkv_bias")))
     return decoder(
         c,

@@ -102,7 +102,7 @@ def falcon(c: Config) -> Draft:
     heads = c.integer(*HEADS)
     several = c.flag("multi_query", default=True)
     kv = c.integer("num_kv_heads", "n_head_kv", default=heads) if new else 1 if several else heads
-    c.get("num_kv_heads", "n_head_kv")
+    c.ignore("num_kv_heads", "n_head_kv")
     norms = 2 if not parallel or (new and c.integer("num_ln_in_parallel_attn", default=2) == 2) else 1
     g = geometry(c, kv_heads=kv, **bias(everywhere), positions="alibi" if c.flag("alibi") else "rotary")
     part = plain(c, hidden=c.integer(*HIDDEN), bias=everywhere, keys=("ffn_hidden_size",))

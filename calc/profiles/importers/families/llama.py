@@ -158,7 +158,7 @@ def olmo3(c: Config) -> Draft:
 def mimo(c: Config) -> Draft:
     """MiMo-7B: Qwen2 layers and a next-token layer of the same kind."""
     g = geometry(c, **bias(qkv=c.flag("attention_bias", default=True), out=False))
-    c.get("max_window_layers", "sliding_window", "use_sliding_window")
+    c.ignore("max_window_layers", "sliding_window", "use_sliding_window")
     found = decoder(c, g, gated(c), words=layer_words(c, c.layers(*LAYERS), lambda _: "full"))
     count = c.count("num_nextn_predict_layers")
     if count:

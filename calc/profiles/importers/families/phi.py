@@ -11,8 +11,9 @@ from calc.profiles.importers.mechanisms.feed_forward import gated, plain
 
 def phi(c: Config) -> Draft:
     """Phi-1 and 2: one LayerNorm for attention and feed-forward side by side, bias everywhere, on the head too."""
-    norms = {"qk_norm": "head", "qk_norm_bias": True} if c.flag("qk_layernorm") else {}
-    g = geometry(c, **bias(True), **norms)
+    g = geometry(c, **bias(True))
+    if c.flag("qk_layernorm"):
+        g |= {"qk_norm": "head", "qk_norm_bias": True}
     part = plain(c, hidden=c.integer(*HIDDEN), bias=True)
     return decoder(c, g, part, norms=1, parallel=True, norm=LAYER_NORM, lm_head_bias=True)
 
@@ -28,7 +29,7 @@ def phi3(c: Config) -> Draft:
 def phi3small(c: Config) -> Draft:
     """LayerNorm, bias everywhere, gated, tied."""
     c.warn("block-sparse attention layers are counted as full attention: their cache is full, their reads and FLOPs an upper bound")
-    c.get("dense_attention_every_n_layers", "blocksparse_block_size", "blocksparse_num_local_blocks", "blocksparse_vert_stride")
+    c.ignore("dense_attention_every_n_layers", "blocksparse_block_size", "blocksparse_num_local_blocks", "blocksparse_vert_stride")
     part = gated(c, bias=True, keys=("ff_intermediate_size", "intermediate_size"))
     return decoder(c, geometry(c, **bias(True)), part, norm=LAYER_NORM, tie=True)
 

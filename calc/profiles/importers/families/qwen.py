@@ -18,7 +18,7 @@ def qwen_windows(c: Config) -> tuple[list[str], int | None]:
 def qwen2(c: Config) -> Draft:
     """Bias on q, k and v, always."""
     words, window = qwen_windows(c)
-    c.get("attention_bias", "qkv_bias")  # copies state what the class fixes
+    c.ignore("attention_bias", "qkv_bias")  # copies state what the class fixes
     return decoder(c, geometry(c, **bias(qkv=True, out=False)), gated(c), words=words, window=window)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calc.profiles.importers.config import Config
-from calc.profiles.importers.draft import Draft, positions_limit, stack_of, vocabulary
+from calc.profiles.importers.draft import RMS_NORM, Draft, positions_limit, stack_of, vocabulary
 from calc.profiles.importers.mechanisms.attention import HIDDEN, LAYERS, Geometry, of_kind
 from calc.profiles.importers.mechanisms.patterns import layer_words, window_of
 from calc.profiles.model import FeedForward, Norm
@@ -15,7 +15,7 @@ from calc.profiles.model import FeedForward, Norm
 #: Fields of LayerKind that ``decoder`` passes on; the rest belong to the model.
 _LAYER_FIELDS = ("norms", "parallel", "extras", "reductions")
 
-RMS = Norm()
+RMS = RMS_NORM
 LAYER_NORM = Norm(kind="layer", bias=True)
 PLAIN_LAYER_NORM = Norm(kind="layer", bias=False)
 

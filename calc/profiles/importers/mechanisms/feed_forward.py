@@ -58,7 +58,7 @@ def sparse_after_first(c: Config, count: int, *, default_first: int = 0) -> list
     if isinstance(frequency, list):
         flags = c.integers("moe_layer_freq", maximum=1) or []
         c.check_length("moe_layer_freq", flags, count, beyond=64)
-        c.get("first_k_dense_replace")
+        c.ignore("first_k_dense_replace")
         return [bool(flag) for flag in flags[:count]]
     first = c.count("first_k_dense_replace", default=default_first)
     step = c.integer("moe_layer_freq", default=1)

@@ -63,9 +63,11 @@ def every(period: int, *, special: str = "full", other: str = "sliding") -> Call
 
 def window_of(c: Config, *keys: str, switch: str | None = None, limit: int | None = None) -> int | None:
     """The sliding window in tokens, or None where it is null, switched off, or so wide that it never bites."""
-    window = c.optional(*(keys or ("sliding_window", "sliding_window_size")), minimum=0)
+    spellings = keys or ("sliding_window", "sliding_window_size")
     if switch is not None and not c.flag(switch):
+        c.ignore(*spellings)
         return None
+    window = c.optional(*spellings, minimum=0)
     if not window or (limit is not None and window >= limit):
         return None
     return window
