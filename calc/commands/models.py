@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -52,9 +52,62 @@ def show(model: opt.MODEL, **options: Any) -> None:
     )
 
 
+_IMPORT_OUTPUT = opt.text("output", "--output", "-o", help="Write the profile here. Default: standard output.", metavar="FILE")
+_FORCE = opt.flag("force", "--force", help="Overwrite an existing file.")
+
+
+@opt.takes(_IMPORT_OUTPUT, _FORCE)
+def import_model(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="config.json or its folder.")],
+    **options: Any,
+) -> None:
+    """Make a profile from a model's own files; it loads to the same numbers."""
+    import sys
+    from pathlib import Path
+
+    from calc.commands import output
+    from calc.errors import UsageError
+    from calc.profiles import sources, writer
+
+    profile, warnings = sources.import_source(source)
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    target = options.get("output")
+    if target and target != "-" and Path(target).expanduser().exists() and not options.get("force"):
+        raise UsageError(f"{target} exists", "choose another file, or --force")
+    output.write(writer.model_yaml(profile), target)
+
+
+@opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help="A model.")],
+    two: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    **options: Any,
+) -> None:
+    """What differs between two models: shapes, parameters, cache."""
+    import calc
+    from calc.commands import output
+    from calc.report import model_diff as report
+    from calc.report import records
+
+    first, second = (calc.load_model(m, options.get("profiles_dir")) for m in (one, two))
+    output.notices(options, first, second)
+    differences = report.differences(first.profile, second.profile)
+    output.emit(
+        options,
+        document=lambda: records.envelope(
+            "models-diff", {"one": first.name, "two": second.name}, [first, second], {"differences": differences}, ()
+        ),
+        page=lambda: report.page(first.profile.name, second.profile.name, differences),
+        rows=lambda: differences,
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add the sub-application."""
-    models = typer.Typer(help="The library of models: list, show.", no_args_is_help=True, rich_markup_mode=None)
+    models = typer.Typer(help="The library of models: list, show, import, diff.", no_args_is_help=True, rich_markup_mode=None)
     models.command("list")(list_models)
     models.command("show")(show)
+    models.command("import")(import_model)
+    models.command("diff")(diff)
     app.add_typer(models, name="models")

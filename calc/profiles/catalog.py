@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from calc.errors import ProfileError, UnknownNameError, did_you_mean
-from calc.profiles import reader
+from calc.profiles import reader, sources
 
 Kind = Literal["model", "hardware"]
 P = TypeVar("P")
@@ -251,10 +251,19 @@ def load_file(path: Path, kind: Kind) -> Loaded[Any]:
     return Loaded(profile, kind, profile.id, path, reader.sha256(content))
 
 
+def _load_source(name: str) -> Loaded[Any]:
+    """A model from the files it was published with; the digest is that of the config."""
+    profile, warnings = sources.import_source(name)
+    path = Path(name).expanduser()
+    config = path / "config.json" if path.is_dir() else path
+    digest = reader.sha256(reader.read_bytes(config, limit=reader.MAX_IMPORT_BYTES))
+    return Loaded(profile, "model", profile.id, config, digest, warnings)
+
+
 def load(name: str, kind: Kind, profiles_dir: str | None = None) -> Loaded[Any]:
     """A profile by path, name or alias."""
     if looks_like_path(name):
-        return load_file(Path(name).expanduser(), kind)
+        return _load_source(name) if kind == "model" and sources.is_source(name) else load_file(Path(name).expanduser(), kind)
     entry, notices = find(name, kind, profiles_dir)
     if entry.sha256 is not None and not _is_current(entry):
         entry, notices = _find_in_files(name, kind, profiles_dir)

@@ -19,6 +19,7 @@ import msgspec
 from calc.errors import ProfileError, did_you_mean
 
 MAX_FILE_BYTES = 4 << 20
+MAX_IMPORT_BYTES = 100 << 20
 MAX_DEPTH = 24
 MAX_NODES = 200_000
 MAX_FAULTS = 40

@@ -26,7 +26,8 @@ _HARMLESS = re.compile(
     r"|sparsity_pattern|mscale|norm_(type|epsilon)|layernorm_type|interpolation|_limit$|use_mem_eff|time_step|expert_capacity|vision_feature|image_(seq|grid)"
     r"|transformers|swiglu|router_bias_func|gated_norm|layer_norm_type|use_parallel_embedding|num_frames|classifier|head_type|group_query"
 )
-_LOUD = re.compile(r"num_.*layers$|^sliding_window$|expert|window|lora_rank|_dim$|^num_.*heads$")
+#: Sections in which nothing is a shape, or whose own reader has said what it did not understand.
+_NO_SHAPES = ("rope_parameters", "rope_scaling", "quantization_config", "compression_config", "hf_quant_config", "quantization")
 
 
 def unread(c: Config) -> Iterator[tuple[str, Any]]:
@@ -48,8 +49,9 @@ def warn_of_unread(c: Config) -> None:
         c.warn(
             f"{'.'.join((*c.path, key))} = {shown:.60} is not understood for this model type and was left out of the numbers{hint}"
         )
-    for section in c.sections.values():
-        warn_of_unread(section)
+    for key, section in c.sections.items():
+        if key not in _NO_SHAPES:
+            warn_of_unread(section)
 
 
 def warn_of_defaults(c: Config, model_type: str) -> None:

@@ -29,12 +29,12 @@ def chatglm(c: Config) -> Draft:
 
 def glm(c: Config) -> Draft:
     """GLM-4-9B: bias on q, k and v by a flag."""
-    return decoder(c, geometry(c, **bias(qkv=c.flag("attention_bias"), out=False)), gated(c))
+    return decoder(c, geometry(c, **bias(qkv=c.flag("attention_bias", default=True), out=False)), gated(c))
 
 
 def glm4(c: Config) -> Draft:
     """GLM-4-0414: norms before and after each part."""
-    return decoder(c, geometry(c, **bias(qkv=c.flag("attention_bias"), out=False)), gated(c), norms=4)
+    return decoder(c, geometry(c, **bias(qkv=c.flag("attention_bias", default=True), out=False)), gated(c), norms=4)
 
 
 _CHATGLM = {

@@ -20,6 +20,7 @@ def gpt2(c: Config) -> Draft:
 def gpt_bigcode(c: Config) -> Draft:
     """GPT-2 with one key-value head (``multi_query``)."""
     kv = 1 if c.flag("multi_query", default=True) else c.integer(*HEADS)
+    c.ignore("num_key_value_heads")
     g = geometry(c, kv_heads=kv, **bias(True), positions="learned")
     part = plain(c, hidden=c.integer(*HIDDEN), bias=True)
     return decoder(c, g, part, norm=LAYER_NORM, tie=True, position_embeddings=c.integer("n_positions"))
@@ -29,16 +30,17 @@ def opt(c: Config) -> Draft:
     """The position table has two rows more; 350M embeds in a narrower space and has no final norm."""
     hidden = c.integer(*HIDDEN)
     everywhere = c.flag("enable_bias", default=True)
-    norm = LAYER_NORM if c.flag("layer_norm_elementwise_affine", default=True) else PLAIN_LAYER_NORM
+    affine = c.flag("layer_norm_elementwise_affine", default=True)  # without it norms hold no weights
     width = c.optional("word_embed_proj_dim")
     found = decoder(
         c,
         geometry(c, **bias(everywhere), positions="learned"),
         plain(c, hidden=hidden, bias=everywhere),
-        norm=norm,
+        norm=LAYER_NORM,
+        norms=2 if affine else 0,
         tie=True,
         position_embeddings=c.integer("max_position_embeddings") + 2,
-        final_norm=c.flag("do_layer_norm_before", default=True) and not c.flag("_remove_final_layer_norm"),
+        final_norm=affine and c.flag("do_layer_norm_before", default=True) and not c.flag("_remove_final_layer_norm"),
     )
     if width and width != hidden:
         found.embedding_size = width
@@ -134,7 +136,7 @@ FAMILIES = {
     "opt": Family(opt, _OPT),
     "gpt_neox": Family(gpt_neox, _NEOX),
     "gptj": Family(gptj, _GPTJ),
-    "bloom": Family(bloom, {"vocab_size": 250880}),
+    "bloom": Family(bloom, {"vocab_size": 250880, "hidden_size": 64, "n_layer": 2, "n_head": 8}),
     "mpt": Family(mpt, _MPT),
     "falcon": Family(falcon, _FALCON),
 }

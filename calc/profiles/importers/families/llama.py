@@ -34,8 +34,8 @@ def mistral(c: Config) -> Draft:
 
 
 def granite(c: Config) -> Draft:
-    """Llama with multipliers, tied."""
-    return decoder(c, geometry(c, **bias(c.flag("attention_bias"))), gated(c, bias=c.flag("mlp_bias")), tie=True)
+    """Llama with multipliers."""
+    return llama(c)
 
 
 def arcee(c: Config) -> Draft:
@@ -48,7 +48,8 @@ def apertus(c: Config) -> Draft:
     scalars = 2 if c.word("hidden_act", default="xielu") == "xielu" else 0
     norm = "head" if c.flag("qk_norm", default=True) else "none"
     g = geometry(c, **bias(c.flag("attention_bias")), qk_norm=norm)
-    return decoder(c, g, plain(c, bias=c.flag("mlp_bias"), scalars=scalars))
+    c.ignore("mlp_bias")  # the class has none whatever the key says
+    return decoder(c, g, plain(c, scalars=scalars))
 
 
 def smollm3(c: Config) -> Draft:
@@ -169,9 +170,9 @@ def mimo(c: Config) -> Draft:
 
 
 def hunyuan_dense(c: Config) -> Draft:
-    """Hunyuan dense: norms on queries and keys, tied."""
+    """Hunyuan dense: norms on queries and keys."""
     norm = "head" if c.flag("use_qk_norm", default=True) else "none"
-    return decoder(c, geometry(c, **bias(c.flag("attention_bias")), qk_norm=norm), gated(c, bias=c.flag("mlp_bias")), tie=True)
+    return decoder(c, geometry(c, **bias(c.flag("attention_bias")), qk_norm=norm), gated(c, bias=c.flag("mlp_bias")))
 
 
 _MISTRAL = SIZES_7B | {
@@ -180,6 +181,14 @@ _MISTRAL = SIZES_7B | {
     "sliding_window": 4096,
     "max_position_embeddings": 131072,
 }
+_INTERNLM3 = SIZES_7B | {
+    "vocab_size": 128512, "intermediate_size": 10240, "num_hidden_layers": 48, "num_key_value_heads": 2, "head_dim": 128,
+    "max_position_embeddings": 32768,
+}  # fmt: skip
+_ERNIE = {
+    "vocab_size": 103424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 131072,
+}  # fmt: skip
 _OLMO = SIZES_7B | {"vocab_size": 50304}
 _SMOLLM3 = {
     "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
@@ -194,20 +203,22 @@ FAMILIES = {
     "llama": Family(llama, SIZES_7B),
     "mistral": Family(mistral, _MISTRAL),
     "ministral": Family(mistral, _MISTRAL),
-    "ministral3": Family(mistral, _MISTRAL | {"sliding_window": None, "head_dim": 128}),
+    "ministral3": Family(
+        mistral, _MISTRAL | {"vocab_size": 131072, "num_hidden_layers": 34, "sliding_window": None, "head_dim": 128}
+    ),
     "granite": Family(granite, SIZES_7B),
     "arcee": Family(arcee, SIZES_7B | {"hidden_size": 2560, "intermediate_size": 18432}),
     "apertus": Family(apertus, SIZES_7B | {"vocab_size": 131072, "intermediate_size": 14336, "max_position_embeddings": 65536}),
     "smollm3": Family(smollm3, _SMOLLM3),
     "internlm": Family(internlm, SIZES_7B | {"vocab_size": 103168}),
     "internlm2": Family(internlm2, SIZES_7B | {"vocab_size": 103168}),
-    "internlm3": Family(internlm3, SIZES_7B | {"vocab_size": 128512, "max_position_embeddings": 32768}),
+    "internlm3": Family(internlm3, _INTERNLM3),
     "baichuan": Family(baichuan, {"vocab_size": 125696}),
     "minicpm": Family(minicpm, SIZES_7B),
     "seed_oss": Family(seed_oss, _SEED),
     "exaone": Family(exaone, {}),
     "exaone4": Family(exaone4, SIZES_7B | {"vocab_size": 102400, "intermediate_size": 16384, "sliding_window": 4096}),
-    "ernie4_5": Family(ernie, SIZES_7B | {"vocab_size": 103424, "head_dim": 128}),
+    "ernie4_5": Family(ernie, _ERNIE),
     "olmo": Family(olmo, _OLMO),
     "olmo2": Family(olmo2, _OLMO),
     "olmo3": Family(olmo3, _OLMO | {"sliding_window": 4096}),

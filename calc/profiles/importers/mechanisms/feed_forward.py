@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calc.profiles.importers.config import Config
-from calc.profiles.importers.mechanisms.patterns import indices
+from calc.profiles.importers.mechanisms.patterns import indices, layer_words
 from calc.profiles.model import DenseFeedForward, Experts, SharedExperts
 
 WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff")
@@ -53,7 +53,11 @@ def shared_by_width(c: Config, *keys: str, **fields: Any) -> SharedExperts | Non
 
 
 def sparse_after_first(c: Config, count: int, *, default_first: int = 0) -> list[bool]:
-    """DeepSeek's rule: ``first_k_dense_replace`` dense layers, then every ``moe_layer_freq``-th, or a 0/1 list."""
+    """``mlp_layer_types``, else DeepSeek's rule: dense layers first, then every ``moe_layer_freq``-th sparse, or a 0/1 list."""
+    if c.has("mlp_layer_types"):
+        c.ignore("first_k_dense_replace", "moe_layer_freq")
+        words = layer_words(c, count, lambda _: "", keys=("mlp_layer_types",), allowed=("experts", "dense"), beyond=64)
+        return [word == "experts" for word in words]
     frequency = c.get("moe_layer_freq")
     if isinstance(frequency, list):
         flags = c.integers("moe_layer_freq", maximum=1) or []
