@@ -46,9 +46,13 @@ def load_model(name: str, profiles_dir: str | None = None) -> Loaded[ModelProfil
 
 
 def load_hardware(name: str, profiles_dir: str | None = None) -> Loaded[HardwareProfile]:
-    """A hardware profile by name, alias (what torch, NVML or a cloud calls it) or path."""
+    """A hardware profile by name, alias (what torch, NVML or a cloud calls it) or path; ``local`` is the device of this machine."""
     from calc.profiles import catalog
 
+    if name == "local":
+        from calc.measure.detect import detect_local
+
+        name = detect_local().name
     return catalog.load(name, "hardware", profiles_dir)
 
 

@@ -52,9 +52,46 @@ def show(hardware: opt.HARDWARE, **options: Any) -> None:
     )
 
 
+@opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
+def detect(**options: Any) -> None:
+    """Name the local device and the profile that describes it. An unknown name is refused, never taken for another part."""
+    import calc
+    from calc.commands import output
+    from calc.errors import UnknownNameError
+    from calc.measure.detect import detect_local
+    from calc.report import hardware as report
+    from calc.report import records
+
+    local = detect_local()
+    try:
+        loaded = calc.load_hardware(local.name, options.get("profiles_dir"))
+        unknown = None
+    except UnknownNameError as error:
+        loaded, unknown = None, error
+    record = {
+        "kind": local.kind,
+        "name": local.name,
+        "count": local.count,
+        "memory_bytes": local.memory_bytes,
+        "told_by": local.source,
+        "driver": local.driver,
+        "torch": local.torch_version,
+        "profile": loaded.name if loaded else None,
+    }
+    output.emit(
+        options,
+        document=lambda: records.envelope("hardware-detect", {}, [loaded] if loaded else [], record, ()),
+        page=lambda: report.detected_page(record, unknown.hint if unknown else None),
+        rows=lambda: [record],
+    )
+    if loaded is None:
+        raise typer.Exit(1)
+
+
 def register(app: typer.Typer) -> None:
     """Add the sub-application."""
-    hardware = typer.Typer(help="The library of accelerators: list, show.", no_args_is_help=True, rich_markup_mode=None)
+    hardware = typer.Typer(help="The library of accelerators: list, show, detect.", no_args_is_help=True, rich_markup_mode=None)
     hardware.command("list")(list_hardware)
     hardware.command("show")(show)
+    hardware.command("detect")(detect)
     app.add_typer(hardware, name="hardware")

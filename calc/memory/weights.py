@@ -40,9 +40,11 @@ def stage_weights(
     vocabulary_multiple: int = 1,
     drafting: bool = False,
     layers: tuple[int, ...] | None = None,
+    gpu_experts: int | None = None,
 ) -> list[Held]:
     """Tensors that one rank of a pipeline stage holds. Engines pad the vocabulary to ``vocabulary_multiple`` before splitting it;
-    next-token layers are loaded only when ``drafting``. A tied head is a copy of its own where the stages differ."""
+    next-token layers are loaded only when ``drafting``; of the routed experts at most ``gpu_experts`` a layer. A tied head is a copy of
+    its own where the stages differ."""
     import msgspec
 
     if model.vocab_size and vocabulary_multiple > 1:
@@ -59,7 +61,16 @@ def stage_weights(
         held += [Held(w.role, w, 1) for w in embedding.head_weights(model, tensor) if w.is_held or sharding.pipeline > 1]
         if drafting:
             held += list(parameters.next_token_weights(model, tensor))
+    if gpu_experts is not None:
+        held = [_kept(h, gpu_experts) for h in held]
     return [_dealt(h, sharding.data) for h in held] if sharding.expert_parallel and sharding.data > 1 else held
+
+
+def _kept(held: Held, experts: int) -> Held:
+    """The part of the routed experts that is not left in host memory."""
+    if held.weight.role != "experts":
+        return held
+    return replace(held, weight=replace(held.weight, copies=min(held.weight.copies, experts)))
 
 
 def _tower(held: Held, tensor: int) -> Held:
@@ -95,9 +106,18 @@ def stage_bytes(
     vocabulary_multiple: int = 1,
     drafting: bool = False,
     layers: tuple[int, ...] | None = None,
+    gpu_experts: int | None = None,
 ) -> dict[str, int]:
     """Bytes by part that one rank of a stage holds."""
-    held = stage_weights(model, sharding, stage, vocabulary_multiple=vocabulary_multiple, drafting=drafting, layers=layers)
+    held = stage_weights(
+        model,
+        sharding,
+        stage,
+        vocabulary_multiple=vocabulary_multiple,
+        drafting=drafting,
+        layers=layers,
+        gpu_experts=gpu_experts,
+    )
     return bytes_by_part(held, numbers)
 
 

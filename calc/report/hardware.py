@@ -79,3 +79,17 @@ def _facts(profile: HardwareProfile) -> list[list[str]]:
         rows.append(["price", f"{price.value:g} USD/h ({price.provider}, {price.date})"])
     rows.append(["aliases", ", ".join(profile.aliases) or "-"])
     return rows
+
+
+def detected_page(record: dict[str, Any], hint: str | None) -> Page:
+    """What the local device is called, and what describes it."""
+    several = f"{record['count']} x " if record["count"] > 1 else ""
+    memory = f", {format_bytes(record['memory_bytes'])}" if record["memory_bytes"] else ""
+    headline = [f"{several}{record['name']} ({record['kind']}{memory}), told by {record['told_by']}"]
+    if record["profile"]:
+        return Page([*headline, f"profile: {record['profile']}"])
+    notes = ["No profile carries this name, and none is guessed.", *([hint] if hint else [])]
+    notes.append(
+        "`roofcast measure MODEL` finds what the device reaches; a profile of your own: copy one from `roofcast hardware show -f json`."
+    )
+    return Page(headline, [], notes)

@@ -108,7 +108,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
 
 
 def _default_engine(device: HardwareProfile) -> str:
-    return "vllm"
+    return "llama.cpp" if device.vendor.lower() == "apple" else "vllm"
 
 
 def compute_dtype(asked: str, model: ModelProfile, device: HardwareProfile) -> tuple[str | None, Warnings]:

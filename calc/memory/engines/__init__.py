@@ -8,7 +8,9 @@ from typing import Protocol
 from calc.errors import UnknownNameError, did_you_mean
 from calc.memory.budget import Capacity, MemoryQuestion
 
-_MODULES = {"ideal": "ideal", "vllm": "vllm"}
+_MODULES = {"ideal": "ideal", "vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tensorrt-llm": "tensorrt_llm"}
+#: Other names that people and logs use.
+_ALIASES = {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "trt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm"}
 
 
 class EngineLaw(Protocol):
@@ -28,7 +30,8 @@ class EngineLaw(Protocol):
 
 def engine(name: str) -> EngineLaw:
     """The law of an engine by name."""
-    module = _MODULES.get(name.lower())
+    key = name.lower()
+    module = _MODULES.get(_ALIASES.get(key, key))
     if module is None:
         raise UnknownNameError(
             f"unknown engine {name!r}", did_you_mean(name, _MODULES) or "engines with a memory law: " + ", ".join(_MODULES)

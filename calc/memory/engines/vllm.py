@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from calc.memory import capacity as figures
-from calc.memory.budget import MemoryQuestion, Term, device_memory, remainder
+from calc.memory.budget import MemoryQuestion, device_memory, given_or, remainder
 from calc.memory.capacity import Capacity, Rank, Summary
-from calc.memory.engines import compressed_range, vllm_settings, vllm_terms
+from calc.memory.engines import vllm_settings, vllm_terms
+from calc.memory.engines.compressed_pool import widened
 from calc.memory.engines.version import Warnings, shown
 from calc.memory.engines.vllm_blocks import block_pools
 from calc.memory.engines.vllm_settings import NAME as NAME
@@ -26,8 +27,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
         chosen.max_num_batched_tokens,
         warnings + memory_warnings,
     )
-    found = figures.assemble(question, summary, ranks)
-    return compressed_range.widened(question, found)
+    return widened(figures.assemble(question, summary, ranks))
 
 
 def _ranks(question: MemoryQuestion, chosen: Settings) -> tuple[list[Rank], Warnings]:
@@ -45,9 +45,8 @@ def _ranks(question: MemoryQuestion, chosen: Settings) -> tuple[list[Rank], Warn
             vllm_terms.outside_torch(question, chosen, stage),
             vllm_terms.graphs(question, chosen),
         )
-        kv = remainder(memory.scaled("usable", chosen.utilization), taken)
-        if options.kv_cache_bytes is not None:  # kv_cache_memory_bytes replaces the whole formula
-            kv = Term("kv_cache", options.kv_cache_bytes, "given")
+        # kv_cache_memory_bytes, when given, replaces the whole formula.
+        kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", chosen.utilization), taken))
         ranks.append(Rank(stage, memory, taken, kv, pool))
     return ranks, tuple(dict.fromkeys(warnings))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from calc.arrays import Number, ceil_div, minimum
+from calc.memory.engines.compressed_pool import CompressedPool, is_compressed
 from calc.memory.engines.vllm_settings import Settings
 from calc.memory.kv_cache import LayerCache, RankCache
 from calc.memory.memo import remembered
@@ -178,6 +179,9 @@ def _aligned_block(cache: RankCache, attention: list[LayerCache], states: list[L
 @remembered
 def block_pools(
     caches: list[RankCache], chosen: Settings, max_model_len: int, speculative_tokens: int, alignment: int
-) -> list[BlockPool]:
+) -> list[BlockPool | CompressedPool]:
     """The pool of every stage."""
-    return [block_pool(cache, chosen, max_model_len, speculative_tokens, alignment) for cache in caches]
+    return [
+        CompressedPool(cache) if is_compressed(cache) else block_pool(cache, chosen, max_model_len, speculative_tokens, alignment)
+        for cache in caches
+    ]
