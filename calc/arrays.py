@@ -73,8 +73,9 @@ def divide(a: Number, b: Number) -> Number:
         return a / b if b else 0.0
     import numpy as np
 
-    a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
-    return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
+    top, bottom = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
+    quotient: Number = np.divide(top, bottom, out=np.zeros(top.shape), where=bottom != 0)
+    return quotient
 
 
 def as_floats(value: Any) -> Number:

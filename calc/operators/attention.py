@@ -5,7 +5,7 @@ Sources: GQA arXiv 2305.13245; FlashAttention arXiv 2205.14135, 2307.08691 (fuse
 
 from __future__ import annotations
 
-from calc.arrays import Number
+from calc.arrays import Number, minimum
 from calc.operators import work as step_work
 from calc.operators.cache_law import CacheLaw
 from calc.operators.context import LayerContext
@@ -123,7 +123,7 @@ def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:
             continue
         makes_keys = weight.name in ("qkv_proj", "kv_proj")
         kept = weight.d_out - (cached_elements if makes_keys and fused_write and mixer.causal else 0)
-        found.append(ctx.linear(weight, written=max(0, kept), kv_write_bytes=written if makes_keys and fused_write else 0))
+        found.append(ctx.linear(weight, written=max(0, kept), makes_kv_bytes=written if makes_keys else 0))
     rotated = mixer.positions == "rotary"
     if rotated or mixer.qk_norm != "none":
         width = q + (k if own else 0)
@@ -134,8 +134,10 @@ def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:
         name = "qk_norm_rope" if mixer.qk_norm != "none" and rotated else "rope" if rotated else "qk_norm"
         found.append(ctx.elementwise(name, width, width, vector_flops=vector_flops, moves=ctx.policy.position))
     if own and mixer.causal and not fused_write:
-        found.append(ctx.elementwise("kv_cache_write", k + v, 0, kv_write_bytes=written))
-    found.append(core(mixer, ctx, *visible(mixer, ctx.work), token_bytes=token_bytes))
+        found.append(ctx.kv_cache_write(k + v, written))
+    for part in ctx.parts():
+        stored = part.tokens * token_bytes if own and mixer.causal else 0
+        found.append(core(mixer, part, *visible(mixer, part.work), token_bytes=token_bytes, stored_bytes=stored))
     found += [ctx.linear(w) for w in weights(mixer, ctx.hidden_size, ctx.sharding.tensor) if w.name in ("o_a_proj", "o_proj")]
     return found
 
@@ -146,9 +148,10 @@ def vector_bytes(mixer: Heads, kv_heads: int, ctx: LayerContext) -> float:
     return law.token_bytes(ctx.numbers.keys, ctx.numbers.values)
 
 
-def core(mixer: Heads, ctx: LayerContext, pairs: Number, keys: Number, *, token_bytes: float) -> Operator:
+def core(mixer: Heads, ctx: LayerContext, pairs: Number, keys: Number, *, token_bytes: float, stored_bytes: Number) -> Operator:
     """Scores, softmax and weighted sum as one fused kernel: queries in, output out, keys and values read once per request.
 
+    ``token_bytes`` are those of the keys and values of one token, ``stored_bytes`` what this step adds to the cache.
     Without a causal mask (an encoder) keys and values are activations of this step rather than cache.
     """
     heads, kv_heads = local_heads(mixer, ctx.sharding.tensor)
@@ -176,5 +179,7 @@ def core(mixer: Heads, ctx: LayerContext, pairs: Number, keys: Number, *, token_
         weight_bytes=2 * heads if mixer.sinks else 0,
         activation_bytes=(ctx.tokens * heads + (0 if mixer.causal else keys * kv_heads)) * width * ctx.activation,
         kv_read_bytes=keys * token_bytes if mixer.causal else 0,
+        new_kv_read_bytes=minimum(keys * token_bytes, stored_bytes),
+        stored_kv_bytes=stored_bytes,
         detail={"mask": type(mixer).__struct_config__.tag or "full"},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calc.arrays import minimum
 from calc.operators import attention
 from calc.operators import work as step_work
 from calc.operators.cache_law import CacheLaw
@@ -34,12 +35,9 @@ def cache_law(mixer: BlockSparseAttention, hidden_size: int, tensor: int) -> Cac
 
 def operators(mixer: BlockSparseAttention, ctx: LayerContext) -> list[Operator]:
     """Operators of grouped-query attention, with the index ahead of the attention kernel."""
-    found: list[Operator] = []
-    for operator in attention.operators(mixer, ctx):
-        if operator.name == "attention":
-            found += _index(mixer, ctx)
-        found.append(operator)
-    return found
+    found = attention.operators(mixer, ctx)
+    kernel = next(i for i, operator in enumerate(found) if operator.name == "attention")
+    return [*found[:kernel], *_index(mixer, ctx), *found[kernel:]]
 
 
 def _index(mixer: BlockSparseAttention, ctx: LayerContext) -> list[Operator]:
@@ -67,6 +65,8 @@ def _index(mixer: BlockSparseAttention, ctx: LayerContext) -> list[Operator]:
             # queries in, new key through; one fp32 score per block and head written and read by the selection
             activation_bytes=ctx.tokens * both * ctx.activation + 8 * heads * pairs / mixer.block,
             kv_read_bytes=keys * key_bytes,
+            new_kv_read_bytes=minimum(keys, ctx.tokens) * key_bytes,
+            stored_kv_bytes=ctx.tokens * key_bytes,
             kv_write_bytes=ctx.tokens * key_bytes,
         ),
     ]

@@ -138,7 +138,7 @@ def operators(mixer: CompressedAttention, ctx: LayerContext) -> list[Operator]:
         ctx.linear(
             held["fused_qkv_a_proj"],
             written=mixer.query_rank if fused_write else None,
-            kv_write_bytes=written if fused_write else 0,
+            makes_kv_bytes=written,
         ),
         ctx.linear(held["q_b_proj"]),
         ctx.elementwise(
@@ -149,7 +149,7 @@ def operators(mixer: CompressedAttention, ctx: LayerContext) -> list[Operator]:
     if compresses(mixer):
         found += _compress("compressor", held, ctx, total.new_entries)
     if not fused_write:
-        found.append(ctx.elementwise("kv_cache_write", mixer.head_dim, 0, kv_write_bytes=written))
+        found.append(ctx.kv_cache_write(mixer.head_dim, written))
     if mixer.indexer is not None and lightning.owns(mixer.indexer):
         found += _compress("index_compressor", held, ctx, total.new_entries)
         found += lightning.operators(
@@ -210,5 +210,7 @@ def _core(mixer: CompressedAttention, ctx: LayerContext, heads: int, total: Seen
         weight_bytes=2 * heads if mixer.sinks else 0,
         activation_bytes=2 * ctx.tokens * heads * width * ctx.activation,
         kv_read_bytes=total.keys * vector_bytes,
+        new_kv_read_bytes=minimum(total.keys, ctx.tokens + total.new_entries) * vector_bytes,
+        stored_kv_bytes=(ctx.tokens + total.new_entries) * vector_bytes,
         detail={"mask": "compressed", "ratio": mixer.ratio},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calc.arrays import Number
 from calc.operators.fusion import FusionPolicy
@@ -33,6 +33,12 @@ class LayerContext:
         """Ranks that run a call of this layer (those of one pipeline stage)."""
         return self.sharding.tensor
 
+    def parts(self) -> list[LayerContext]:
+        """One context per group of requests: kernels that depend on lengths run once for each kind (prefill, decode)."""
+        if len(self.work.groups) == 1:
+            return [self]
+        return [replace(self, work=Work(self.work.phase, (group,))) for group in self.work.groups]
+
     @property
     def tokens(self) -> Number:
         """New tokens of the step."""
@@ -50,12 +56,13 @@ class LayerContext:
         *,
         read: int | None = None,
         written: int | None = None,
-        kv_write_bytes: Number = 0,
+        makes_kv_bytes: Number = 0,
         op_class: str = "gemm",
     ) -> Operator:
         """A matrix product [tokens, d_in] x [d_in, d_out], ``copies`` of them; 2 FLOP per multiply-add.
 
-        ``read`` and ``written`` override the activation elements per token (default: each operand once).
+        ``read`` and ``written`` override the activation elements per token (default: each operand once). ``makes_kv_bytes`` are new
+        keys and values among its output: written here where the policy fuses the write.
         """
         rows = self.tokens if tokens is None else tokens
         read = weight.d_in * weight.copies if read is None else read
@@ -72,7 +79,7 @@ class LayerContext:
             flops=2 * rows * weight.d_in * weight.d_out * weight.copies,
             weight_bytes=weight.bytes(number_format) if weight.is_streamed else 0,
             activation_bytes=rows * (read + written) * self.activation,
-            kv_write_bytes=kv_write_bytes,
+            kv_write_bytes=0 if self.policy.kv_write else makes_kv_bytes,
             weight_format=number_format.name,
         )
 
@@ -108,6 +115,14 @@ class LayerContext:
             kv_write_bytes=kv_write_bytes,
         )
 
+    def kv_cache_write(self, width: int, kv_bytes: Number, tokens: Number | None = None) -> Operator:
+        """New keys and values of ``width`` elements a token copied into the cache; another format costs 3 vector FLOP an element."""
+        rows = self.tokens if tokens is None else tokens
+        plain = ("bf16", "fp16", self.numbers.compute)
+        converts = self.numbers.keys.name not in plain or self.numbers.values.name not in plain
+        flops = 3 * rows * width if converts else 0
+        return self.elementwise("kv_cache_write", width, 0, vector_flops=flops, kv_write_bytes=kv_bytes, tokens=rows)
+
     def norm(self, name: str, count: int, width: int | None = None, tokens: Number | None = None) -> Operator:
         """Normalisation fused with the residual addition: reads x and residual, writes both (analytic table row 1)."""
         width = width or self.hidden_size
@@ -118,7 +133,7 @@ class LayerContext:
             2 * width,
             2 * width,
             vector_flops=per_element * rows * width,
-            weight_bytes=width * 2 * (2 if self.layer_norm else 1),
+            weight_bytes=width * (4 if self.numbers.weight("norm").name == "fp32" else 2) * (2 if self.layer_norm else 1),
             op_class="norm",
             count=count,
             tokens=rows,

@@ -50,14 +50,15 @@ def operators(mixer: CrossAttention, ctx: LayerContext) -> list[Operator]:
                 held["kv_proj"],
                 written,
                 written=0 if fused_write else None,
-                kv_write_bytes=written * token_bytes if fused_write else 0,
+                makes_kv_bytes=written * token_bytes,
             )
         )
         if not fused_write:
-            found.append(ctx.elementwise("kv_cache_write", kv_width, 0, kv_write_bytes=written * token_bytes, tokens=written))
+            found.append(ctx.kv_cache_write(kv_width, written * token_bytes, written))
     if mixer.qk_norm != "none":
         q = held["q_proj"].d_out
         found.append(ctx.elementwise("q_norm", q, q, vector_flops=4 * ctx.tokens * q, moves=ctx.policy.position))
     keys = ctx.work.sequences * mixer.source_tokens
-    found.append(attention.core(mixer, ctx, ctx.tokens * mixer.source_tokens, keys, token_bytes=token_bytes))
+    stored = written * token_bytes
+    found.append(attention.core(mixer, ctx, ctx.tokens * mixer.source_tokens, keys, token_bytes=token_bytes, stored_bytes=stored))
     return [*found, ctx.linear(held["o_proj"])]

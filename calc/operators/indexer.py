@@ -5,7 +5,7 @@ Sources: DeepSeek-V3.2-Exp report; vLLM `vllm/v1/kv_cache_interface.py` (132 byt
 
 from __future__ import annotations
 
-from calc.arrays import Number
+from calc.arrays import Number, minimum
 from calc.operators.context import LayerContext
 from calc.operators.operator import Operator
 from calc.operators.weight import Weight, vector
@@ -59,6 +59,8 @@ def operators(
         vector_flops=2 * heads * pairs,  # ReLU, then the sum over heads with their weights
         activation_bytes=ctx.tokens * (heads * width + 2 * heads) + 4 * pairs,  # fp8 queries and head weights in, fp32 logits out
         kv_read_bytes=keys * key_bytes(indexer),
+        new_kv_read_bytes=minimum(keys, new_keys) * key_bytes(indexer),
+        stored_kv_bytes=new_keys * key_bytes(indexer),
         kv_write_bytes=new_keys * key_bytes(indexer),
     )
     selection = Operator(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, where
+from calc.arrays import Number, minimum, where
 from calc.operators import indexer as lightning
 from calc.operators import work as step_work
 from calc.operators.cache_law import CacheLaw
@@ -127,7 +127,8 @@ def operators(mixer: LatentAttention, ctx: LayerContext) -> list[Operator]:
         if name in held:
             stores = fused_write and name in ("fused_qkv_a_proj", "kv_a_proj")
             kept = held[name].d_out - (latent + rope if stores else 0)
-            found.append(ctx.linear(held[name], written=kept, kv_write_bytes=written if stores else 0))
+            makes = name in ("fused_qkv_a_proj", "kv_a_proj")
+            found.append(ctx.linear(held[name], written=kept, makes_kv_bytes=written if makes else 0))
     normed = latent + (mixer.q_lora_rank or 0)
     found.append(
         ctx.elementwise(
@@ -138,9 +139,10 @@ def operators(mixer: LatentAttention, ctx: LayerContext) -> list[Operator]:
         width = (heads + 1) * rope
         found.append(ctx.elementwise("rope", width, width, vector_flops=3 * ctx.tokens * width, moves=ctx.policy.position))
     if not fused_write:
-        found.append(ctx.elementwise("kv_cache_write", latent + rope, 0, kv_write_bytes=written))
+        found.append(ctx.kv_cache_write(latent + rope, written))
     found += _indexer(mixer, ctx)
-    found += [_kv_b(held["kv_b_proj"], mixer, ctx, heads, chosen, row_bytes), _core(mixer, ctx, heads, chosen, row_bytes)]
+    found.append(_kv_b(held["kv_b_proj"], mixer, ctx, heads, chosen, row_bytes))
+    found += [_core(mixer, part, heads, paths(mixer, heads, part.work), row_bytes) for part in ctx.parts()]
     if "output_gate" in held:
         out = held["o_proj"].d_in
         found.append(ctx.linear(held["output_gate"]))
@@ -192,6 +194,8 @@ def _kv_b(weight: Weight, mixer: LatentAttention, ctx: LayerContext, heads: int,
         weight_bytes=weight.bytes(number_format),
         activation_bytes=heads * per_head * ctx.activation,
         kv_read_bytes=chosen.naive.keys * row_bytes,
+        new_kv_read_bytes=minimum(chosen.naive.keys, chosen.naive.tokens) * row_bytes,
+        stored_kv_bytes=chosen.naive.tokens * row_bytes,
         weight_format=number_format.name,
         detail={"path": chosen.path},
     )
@@ -230,5 +234,7 @@ def _core(mixer: LatentAttention, ctx: LayerContext, heads: int, chosen: Paths, 
         exponentials=heads * pairs,
         activation_bytes=heads * per_head * ctx.activation,
         kv_read_bytes=absorbed.keys * row_bytes,
+        new_kv_read_bytes=minimum(absorbed.keys, absorbed.tokens) * row_bytes,
+        stored_kv_bytes=absorbed.tokens * row_bytes,
         detail=detail,
     )

@@ -47,6 +47,8 @@ class Operator:
     kv_read_bytes: Number = 0
     kv_write_bytes: Number = 0
     state_bytes: Number = 0
+    new_kv_read_bytes: Number = 0  # part of kv_read_bytes that was made in this very step
+    stored_kv_bytes: Number = 0  # new KV that must reach memory once, charged to the kernel that reads the cache
     weight_format: str = ""
     collective: Collective | None = None
     detail: dict[str, Number | str] = field(default_factory=dict)
@@ -58,10 +60,11 @@ class Operator:
 
     @property
     def compulsory_bytes(self) -> Number:
-        """Bytes that must cross device memory whatever the kernels do: weights with scales, KV and state."""
-        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
+        """Bytes that must cross device memory whatever the kernels do: weights with scales, state, keys and values of earlier steps
+        read, new ones written once (a kernel that only moves them, or a second read of them, could be fused away)."""
+        return self.weight_bytes + self.kv_read_bytes - self.new_kv_read_bytes + self.stored_kv_bytes + self.state_bytes
 
     @property
     def bytes(self) -> Number:
         """All bytes through device memory under the fusion policy; network apart."""
-        return self.compulsory_bytes + self.activation_bytes
+        return self.weight_bytes + self.activation_bytes + self.kv_read_bytes + self.kv_write_bytes + self.state_bytes

@@ -26,7 +26,9 @@ def test_layers_that_share_a_cache_store_nothing_and_still_read_it(kind: type) -
     rest = {"window": 40} if kind is SlidingAttention else {}
     own, shared = kind(**HEADS, **rest), kind(**HEADS, **rest, kv_source="shared")
     a, b = (mixer_operators(m, work.decode(3, 100)) for m in (own, shared))
-    assert operator(a, "attention") == operator(b, "attention")
+    kernels = (operator(a, "attention"), operator(b, "attention"))
+    for figure in ("flops", "kv_read_bytes", "compulsory_bytes", "activation_bytes"):
+        assert getattr(kernels[0], figure) == getattr(kernels[1], figure), figure
     assert total(b, "kv_write_bytes") == 0
     assert not laws(shared)
     assert operator(b, "q_proj").flops == 2 * 3 * 64 * 128

@@ -94,6 +94,16 @@ def test_decode_steps_do_the_attention_of_one_prefill(model, new, cached):
     assert sum(total(s, "flops", "attention") for s in steps) == prompt
 
 
+@given(st.integers(2, 4096), st.integers(1, 4095))
+def test_a_prefix_hit_saves_its_share_of_linear_work_and_less_of_attention(length, hit):
+    hit = min(hit, length - 1)
+    model = decoder(hidden=32, layers=2, mixers=attention(4, 2, 8), width=64, vocab=None)
+    whole, rest = operators(model, work.prefill(2, length)), operators(model, work.prefill(2, length, hit))
+    assert total(rest, "flops", "gemm") * length == total(whole, "flops", "gemm") * (length - hit)
+    saved = 1 - total(rest, "flops", "attention") / total(whole, "flops", "attention")
+    assert saved == pytest.approx(hit * (hit + 1) / (length * (length + 1)))
+
+
 @settings(max_examples=40)
 @given(models(), st.integers(1, 8), st.integers(1, 100))
 def test_verifying_no_draft_does_the_work_of_decode(model, batch, context):

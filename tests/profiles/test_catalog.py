@@ -37,6 +37,13 @@ def index(folder: Path, kind: str) -> None:
     (folder / catalog.INDEX_NAME).write_text(json.dumps(content), encoding="utf-8")
 
 
+def forget() -> None:
+    """Whatever the catalogue keeps between calls, so that tests do not depend on each other."""
+    for kept in vars(catalog).values():
+        if hasattr(kept, "cache_clear"):
+            kept.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def clean(tmp_path, monkeypatch):
     """An empty working folder, no user folder, no folder in the environment."""
@@ -44,6 +51,9 @@ def clean(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.setenv("ROOFCAST_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ROOFCAST_PROFILES", raising=False)
+    forget()
+    yield
+    forget()
 
 
 def given(name: str, folder: Path, kind: str = "hardware"):
@@ -267,6 +277,22 @@ def test_edits_are_seen_in_a_folder_without_an_index(tmp_path):
         write(tmp_path, "p/mine.yaml", device_text("mine", name=f"edit {i}", aliases=f"[alias {i}]"))
         assert given("mine", tmp_path / "p").profile.name == f"edit {i}"
         assert given(f"alias {i}", tmp_path / "p").profile.id == "mine"
+
+
+def test_a_change_of_the_working_folder_within_one_process_is_seen(tmp_path, monkeypatch):
+    for name in ("first", "second", "third"):
+        write(tmp_path, f"{name}/hardware_profiles/mine.yaml", device_text("mine", name=f"of {name}", aliases=f"[alias of {name}]"))
+        monkeypatch.chdir(tmp_path / name)
+        assert catalog.load("mine", "hardware").profile.name == f"of {name}"
+        assert catalog.load(f"alias of {name}", "hardware").profile.name == f"of {name}"
+
+
+def test_a_folder_that_is_gone_from_the_working_folder_does_not_matter(tmp_path, monkeypatch):
+    write(tmp_path, "first/hardware_profiles/h100-sxm5-80gb.yaml", device_text("h100-sxm5-80gb", name="of first"))
+    monkeypatch.chdir(tmp_path / "first")
+    assert catalog.load("h100-sxm5-80gb", "hardware").profile.name == "of first"
+    monkeypatch.chdir(tmp_path)
+    assert catalog.load("h100-sxm5-80gb", "hardware").profile.name == "H100 SXM5 80GB"
 
 
 def test_the_shipped_indexes_are_current():

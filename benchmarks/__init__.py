@@ -1,0 +1,1 @@
+"""Scoreboards: predictions against what engines printed and what was measured."""

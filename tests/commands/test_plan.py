@@ -1,0 +1,139 @@
+"""``roofcast plan`` at the command line: the answer, the launch command alone, no answer, and every way to ask wrongly."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import answered, run
+
+ASK = ("plan", "llama-3.1-8b", "--hardware", "l40s,h100-sxm5-80gb")
+GOAL = (*ASK, "-i", "1024", "--output-len", "256", "--tpot-slo", "30ms", "--ttft-slo", "1s", "--request-rate", "2")
+
+
+def test_answer_names_deployment_limits_and_command():
+    shown = answered(*GOAL).stdout
+    for words in ("vllm serve meta-llama/", "USD/h", "TTFT at", "limited by", "Why the next cheaper ones fail", "USD/Mtok"):
+        assert words in shown, words
+
+
+def test_json_holds_answers_front_and_reasons():
+    document = answered(*GOAL, "--json").json
+    assert document["schema"] == "roofcast.plan/1"
+    assert document["inputs"]["tpot_s"] == 0.03
+    assert {p["kind"] for p in document["profiles"]} == {"model", "hardware"}
+    found = document["results"]
+    assert found["meets"] is True
+    best = found["answers"][0]
+    assert best["usd_per_hour"] == min(a["usd_per_hour"] for a in found["answers"])
+    assert best["gpus"] == best["replicas"] * best["tensor_parallel_size"] * best["pipeline_parallel_size"]
+    assert best["ttft_s"]["floor"] <= best["ttft_s"]["low"] <= best["ttft_s"]["expected"] <= best["ttft_s"]["high"]
+    assert shlex.split(best["launch"])[:2] == ["vllm", "serve"]
+    assert all(f["usd_per_hour"] < best["usd_per_hour"] and f["fails"] for f in found["next_cheaper"])
+    front = found["front"]
+    assert [p["tpot_s"] for p in front] == sorted(p["tpot_s"] for p in front)
+    costs = [p["usd_per_million_output_tokens"] for p in front]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_csv_is_one_row_an_answer():
+    rows = list(csv.DictReader(io.StringIO(answered(*GOAL, "--format", "csv", "--top", "3").stdout)))
+    assert len(rows) == 3
+    assert rows[0]["hardware"] in ("l40s", "h100-sxm5-80gb")
+
+
+def test_engine_args_prints_only_the_command():
+    shown = answered(*GOAL, "--engine-args").stdout
+    assert shown.count("\n") == 1
+    assert shlex.split(shown)[:2] == ["vllm", "serve"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "start"),
+    [("sglang", "python -m sglang.launch_server"), ("tensorrt-llm", "trtllm-serve"), ("llama.cpp", "llama-server")],
+)
+def test_each_engine_speaks_its_own_words(engine, start):
+    assert answered(*ASK, "--engine", engine, "--engine-args").stdout.startswith(start)
+
+
+def test_nothing_meets_it():
+    outcome = run(*ASK, "--tpot-slo", "1us", "--ttft-slo", "1s", "--json")
+    assert outcome.code == 1
+    found = outcome.json["results"]
+    assert found["answers"] == []
+    assert found["nearest_misses"]
+    (give,) = [c for c in found["would_have_to_give"] if c["objective"] == "tpot_s"]
+    assert give["needed"] > 1e-6
+    table = run(*ASK, "--tpot-slo", "1us", "--ttft-slo", "1s")
+    assert table.code == 1
+    assert "--tpot-slo" in table.stdout
+    silent = run(*ASK, "--tpot-slo", "1us", "--engine-args")
+    assert (silent.code, silent.stdout) == (1, "")
+    assert "No deployment meets" in silent.stderr
+
+
+def test_percentiles_trace_and_cached_prompts(tmp_path: Path):
+    spread = answered(*ASK, "-i", "p50=1k,p95=8k", "--output-len", "p50=128,p95=512", "--request-rate", "1", "--json").json
+    assert spread["inputs"]["judged_request"] == {"input_len": 8192, "output_len": 512, "cached_len": 0}
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n" + "".join(f"{i * 0.5},{900 + i},{100 + i}\n" for i in range(100)), encoding="utf-8")
+    recorded = answered(*ASK, "--trace", str(trace), "--json").json
+    assert recorded["inputs"]["request_rate"] == 2.0
+    plain, cached = (answered(*GOAL, *more, "--json").json["results"]["answers"][0] for more in ((), ("--cached-len", "1000")))
+    assert cached["usd_per_hour"] <= plain["usd_per_hour"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("no output", "input,arrival\n1,2\n", ":1: no column 'output'"),
+        ("text", "input,output\n10,ten\n", ":2: output"),
+        ("negative", "input,output\n10,5\n-3,4\n", ":3: input"),
+        ("moment", "input,output,arrival\n10,5,soon\n", ":2: arrival"),
+        ("empty", "input,output\n", "holds no requests"),
+    ],
+)
+def test_a_broken_trace_is_named_by_line(tmp_path: Path, name: str, content: str, place: str):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(content, encoding="utf-8")
+    outcome = run(*ASK, "--trace", str(trace))
+    assert (outcome.code, outcome.stdout) == (3, ""), outcome.stderr
+    assert place in outcome.stderr
+    assert "hint:" in outcome.stderr or name != "empty"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("plan", "llama-3.1-8b"), "--hardware"),
+        ((*ASK, "--request-rate", "2", "--concurrency", "4"), "contradict"),
+        ((*ASK, "--minimise", "cost", "--maximise", "throughput"), "contradict"),
+        ((*ASK, "--minimise", "costs"), "did you mean cost"),
+        ((*ASK, "--maximise", "cost"), "throughput"),
+        ((*ASK, "--price", "h100-sxm5-80gb"), "names no amount"),
+        ((*ASK, "--price", "h100=2"), "not among --hardware"),
+        ((*ASK, "--request-rate", "0"), "above 0"),
+        ((*ASK, "-i", "p50=4k,p95=1k"), "shorter"),
+        ((*ASK, "-i", "q50=4k"), "no percentile"),
+        ((*ASK, "--headroom", "1.5"), "--headroom"),
+        ((*ASK, "--max-model-len", "100"), "--max-model-len"),
+        (("plan", "llama-3.1-8b", "--hardware", "mi300a"), "no price is known"),
+        (("plan", "llama-3.1-8b", "--hardware", "h200"), "unknown hardware"),
+    ],
+)
+def test_wrong_questions_say_what_to_do(words, message):
+    outcome = run(*words)
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert message in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_unknown_prices_warn_and_leave_the_rest():
+    outcome = answered("plan", "llama-3.1-8b", "--hardware", "l40s,mi300a", "--json")
+    assert [w["code"] for w in outcome.json["warnings"]] == ["price_unknown"]
+    both = answered("plan", "llama-3.1-8b", "--hardware", "l40s,mi300a", "--price", "mi300a=0.01", "--json").json["results"]
+    assert both["answers"][0]["hardware"] == "mi300a"

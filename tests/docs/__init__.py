@@ -1,0 +1,1 @@
+"""The documentation holds: examples, links, names, generated pages."""

@@ -1,0 +1,131 @@
+"""The real path on this machine's processor, with tiny shapes: structure and sanity only, never speed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import math
+import socket
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from calc.measure import device, environment, run_file, trial
+from calc.measure.cases import DTYPES, workload
+from calc.measure.ceilings import largest_operand_bytes
+from calc.measure.monitor import open_monitor
+from calc.measure.runner import SystemClock
+from calc.measure.session import Session
+from calc.measure.summary import results
+from calc.measure.torch_runner import TorchRunner
+from tests.measure.simulated_device import PLAN, tiny_model
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of three seconds."""
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    model = tiny_model()
+    work = workload(model, "fp32", input_len=32, context_len=64)
+    facts = replace(device.describe(torch, "cpu", 0), cache_bytes=1 << 20)
+    clock, monitor = SystemClock(), open_monitor("cpu")
+    runner = TorchRunner(
+        torch, facts, "fp32", largest_operand_bytes=max(4 << 20, largest_operand_bytes(work.cases)), deviation=1 / 16
+    )
+    record = environment.record(torch, facts, "fp32", ["measure", "tiny", "-o", str(path)])
+    settings = {"suite": "quick", "seed": 0, "budget_s": 3.0}
+    try:
+        session = Session(model, work, facts, runner, clock, monitor, settings, record, PLAN, rounds=3, output=path)
+        return session.run(clock.now(), clock.now() + 3), path
+    finally:
+        runner.close()
+        monitor.close()
+
+
+def test_structure(run):
+    result, path = run
+    written = run_file.read(path)
+    assert {c["phase"] for c in written["cases"]} == {"prefill", "decode"}
+    for case in result.cases:
+        assert case.status in ("ok", "noisy", "unreliable"), (case.case.id, case.failure)
+        assert case.time_s > 0
+        assert case.minimum_s <= case.p95_s
+        assert case.timer == "wall"
+        assert case.kernel
+    assert {c.name for c in result.ceilings} == {"matmul", "read", "read_sum", "copy", "launch"}
+    assert all(0 < c.value < 1e16 for c in result.ceilings)
+    attention = [c for c in result.cases if c.case.op_class == "attention"]
+    assert all("backend" in c.kernel and "torch-sdpa" in c.kernel for c in attention)
+    assert json.loads(json.dumps(results(result), allow_nan=False)) == results(result)
+
+
+def test_comparison(run):
+    result, _ = run
+    assert [p.phase for p in result.phases] == ["prefill", "decode"]
+    for summary in result.phases:
+        assert summary.not_measured == ()
+        rows = [r for r in result.rows if r.phase == summary.phase]
+        assert math.isclose(sum(r.count * r.measured_s for r in rows), summary.measured_s)
+        assert math.isclose(sum(r.count * r.predicted_s for r in rows), summary.predicted_s)
+        assert math.isclose(summary.error, summary.predicted_s / summary.measured_s - 1)
+        assert summary.bound in ("compute", "memory", "overhead")
+
+
+def test_the_record_names_nobody(run):
+    _, path = run
+    text = path.read_text()
+    assert str(path.parent) not in text
+    assert "/home" not in text
+    assert "/root" not in text
+    record = json.loads(text)["environment"]
+    words = json.dumps(record)
+    for name in (socket.gethostname(), getpass.getuser()):
+        assert f'"{name}"' not in words
+    assert record["command"] == ["measure", "tiny", "-o", "<path>"]
+    assert record["host"]["threads"] >= 1
+    assert record["torch"]["version"] == torch.__version__
+
+
+def test_the_trial_knows_three_types():
+    threads = torch.get_num_threads()
+    chosen, times = trial.fastest_dtype(torch, SystemClock(), open_monitor("cpu"), budget_s=0.1)
+    assert chosen in times
+    assert set(times) <= set(DTYPES)
+    assert times[chosen] == min(times.values())
+    assert torch.get_num_threads() == threads
+
+
+def test_devices():
+    assert "cpu" in device.available(torch)
+    assert device.choose(torch, "CPU") == ("cpu", 0)
+    facts = device.describe(torch, "cpu", 0)
+    assert facts.threads >= 1
+    assert facts.free_bytes > 0
+    assert facts.torch_name == "cpu"
+
+
+@pytest.mark.gpu
+def test_cuda_timers_agree():
+    """A graph's replay and events behind a spin must tell the same time of a kernel that is long against a launch."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    from calc.measure.cuda_timers import EventTimed, GraphTimed
+
+    facts = device.describe(torch, "cuda", 0)
+    runner = TorchRunner(torch, facts, "fp16", largest_operand_bytes=1 << 26, deviation=1 / 64)
+    case = next(c for c in workload(tiny_model(hidden_size=4096), "fp16", input_len=2048).cases if c.operation == "gate_up_proj")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        timed = runner.prepare(case)
+        times = {}
+        for kind in (GraphTimed, EventTimed):
+            one = kind(timed.kernel, runner.space)
+            one.begin()
+            one.sample(1, 3)
+            times[kind] = min(one.sample(one.repeats_for(1e-4), 10))
+            one.end()
+    runner.close()
+    assert times[GraphTimed] == pytest.approx(times[EventTimed], rel=0.1)

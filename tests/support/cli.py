@@ -1,0 +1,85 @@
+"""The command line in a process of its own, as a shell would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+_CLEARED = (
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "TERM",
+    "COLUMNS",
+    "LINES",
+    "ROOFCAST_PROFILES",
+    "ROOFCAST_DEBUG",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Standard output as strict JSON: NaN and Infinity are refused."""
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} in the output")
+
+        return json.loads(self.stdout, parse_constant=refuse)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """A clean environment: no terminal settings, no profiles of the user's own."""
+    base = {k: v for k, v in os.environ.items() if k not in _CLEARED}
+    return base | {"ROOFCAST_HOME": os.devnull, "PYTHONPATH": str(ROOT)} | changes
+
+
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Outcome:
+    """Run ``roofcast`` with these arguments."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from calc.commands import main; main()", *arguments],
+        cwd=cwd or ROOT,
+        env=environment(**(env or {})),
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+def run_inside(capsys: Any, monkeypatch: Any, *arguments: str) -> Outcome:
+    """Run ``roofcast`` within the test process: for many quick refusals; streams and exit code are those of ``main``."""
+    from calc.commands import main
+
+    monkeypatch.setattr(sys, "argv", ["roofcast", *arguments])
+    capsys.readouterr()
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    return Outcome(int(code or 0), out, err)
+
+
+@cache
+def answered(*arguments: str) -> Outcome:
+    """Run once per test process and share the outcome; the command must have answered."""
+    outcome = run(*arguments)
+    assert outcome.code == 0, f"{' '.join(arguments)}: exit {outcome.code}: {outcome.stderr}"
+    return outcome
