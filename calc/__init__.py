@@ -52,8 +52,21 @@ def load_hardware(name: str, profiles_dir: str | None = None) -> Loaded[Hardware
     if name == "local":
         from calc.measure.detect import detect_local
 
-        name = detect_local().name
+        return _local_hardware(detect_local().name, profiles_dir)
     return catalog.load(name, "hardware", profiles_dir)
+
+
+def _local_hardware(name: str, profiles_dir: str | None) -> Loaded[HardwareProfile]:
+    from calc.errors import UnknownNameError
+    from calc.profiles import catalog
+
+    try:
+        return catalog.load(name, "hardware", profiles_dir)
+    except UnknownNameError as error:
+        raise UnknownNameError(
+            f"no hardware profile describes this device: {name}",
+            "`roofcast measure MODEL` finds what it reaches; or name a profile of your own",
+        ) from error
 
 
 def deploy(model: str, hardware: str, options: DeploymentOptions | None = None, profiles_dir: str | None = None) -> Deployment:

@@ -58,10 +58,17 @@ class MeasurementError(RoofcastError):
     exit_code = 4
 
 
+def require(value: float | None, name: str, minimum: float, maximum: float = 1e18) -> None:
+    """Refuse a number outside its range (NaN included) with the name of the option. None is left to the defaults."""
+    if value is not None and not minimum <= value <= maximum:
+        raise UsageError(f"{name} must be between {minimum:,} and {maximum:,}, not {value}")
+
+
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str | None:
     """The nearest known words as a phrase, or None when nothing is near."""
-    folded = {k.lower(): k for k in known}
-    near = get_close_matches(word.lower(), folded, n=count, cutoff=0.6)
+    folded = {k.lower(): k for k in sorted(known)}
+    begun = [k for k in folded if len(word) >= 3 and k.startswith(word.lower())]
+    near = sorted(begun, key=len)[:count] or get_close_matches(word.lower(), folded, n=count, cutoff=0.6)
     if not near:
         near = [k for k in folded if len(word) >= 4 and word.lower() in k][:count]
     return "did you mean " + ", ".join(folded[n] for n in near) + "?" if near else None

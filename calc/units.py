@@ -42,9 +42,9 @@ def _split(text: str, what: str, example: str) -> tuple[float, str]:
 
 def _in_range(value: float, text: str, what: str, minimum: float, maximum: float) -> None:
     if value < minimum:
-        raise UsageError(f"{what} must be at least {minimum:g}, not {text}")
+        raise UsageError(f"{what} must be at least {minimum:,}, not {text}", f"the smallest accepted value is {minimum:,}")
     if value > maximum:
-        raise UsageError(f"{what} is too large: {text}", f"the largest accepted value is {maximum:g}")
+        raise UsageError(f"{what} is too large: {text}", f"the largest accepted value is {maximum:,}")
 
 
 def parse_count(text: str, what: str = "value", *, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
@@ -55,7 +55,7 @@ def parse_count(text: str, what: str = "value", *, minimum: int = 1, maximum: in
     value *= _TOKEN_UNITS[unit]
     _in_range(value, text, what, minimum, maximum)
     if value != int(value):
-        raise UsageError(f"{what} must be a whole number, not {text}")
+        raise UsageError(f"{what} must be a whole number, not {text}", f"did you mean {max(minimum, round(value)):,}?")
     return int(value)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
+from typing import TextIO
 
 import typer
 
@@ -13,8 +15,10 @@ _COMMANDS = (
     "estimate",
     "roofline",
     "capacity",
+    "reconcile",
     "request",
     "sweep",
+    "plan",
     "compare",
     "run",
     "models",
@@ -60,21 +64,32 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Entry point: runs a command and turns every failure into one ``error:`` line, one ``hint:`` line and an exit code."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
     try:
         code = build()(standalone_mode=False, prog_name="roofcast")
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except SystemExit:
+        # The option parser turns a closed pipe into exit 1 and marks the stream.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            sys.exit(0)
         raise
     except BrokenPipeError:
         # The reader went away: not an error of ours. Point the descriptor elsewhere so that the interpreter's flush is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         sys.exit(0)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         sys.exit(_failed(error))
+
+
+def _silence(stream: TextIO) -> None:
+    """Let the interpreter's last flush go nowhere."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(error: Exception) -> int:
@@ -87,6 +102,13 @@ def _failed(error: Exception) -> int:
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         return error.exit_code
+    if isinstance(error, OSError):
+        print(f"error: cannot write the answer: {error.strerror or error}", file=sys.stderr)
+        _silence(sys.stdout)
+        return 1
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error, file=sys.stderr)
+        return 2
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # a usage error of the option parser
         context = getattr(error, "ctx", None)

@@ -32,6 +32,7 @@ def check(paths: _PATHS = None, **options: Any) -> None:
 
     from calc.checks import runner
     from calc.commands import output
+    from calc.errors import ProfileError
     from calc.report import findings
 
     if options.get("explain"):
@@ -44,6 +45,8 @@ def check(paths: _PATHS = None, **options: Any) -> None:
     report = runner.run_checks(
         [Path(p).expanduser() for p in paths] if paths else None, _words(options.get("select")), _words(options.get("ignore"))
     )
+    if paths and not report.files:
+        raise ProfileError("no profile under " + ", ".join(paths), "name YAML files, or folders that hold some")
     inputs = {"paths": paths or ["bundled"], "select": _words(options.get("select")), "ignore": _words(options.get("ignore"))}
     output.write(findings.render(wanted, report, runner.rules(), inputs), options.get("output"))
     if not report.passed and not options.get("exit_zero"):

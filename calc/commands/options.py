@@ -21,6 +21,12 @@ def text(name: str, *flags: str, help: str, default: str | None = None, metavar:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
+def many(name: str, *flags: str, help: str, metavar: str = "TEXT") -> Parameter:
+    """An option that takes a value and may be repeated."""
+    annotation = Annotated[list[str] | None, typer.Option(*flags, help=help, metavar=metavar, show_default=False)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
 def flag(name: str, *flags: str, help: str) -> Parameter:
     """An option without a value."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, typer.Option(*flags, help=help)])
@@ -58,7 +64,7 @@ DEPLOYMENT = (
     text("kv_cache_dtype", "--kv-cache-dtype", help="auto, bf16, fp8, int8, q8_0, ...", metavar="FORMAT"),
     text("cache_type_k", "--cache-type-k", help="Format of keys alone.", metavar="FORMAT"),
     text("cache_type_v", "--cache-type-v", help="Format of values alone.", metavar="FORMAT"),
-    text("engine", "--engine", help="Whose memory law: vllm, ideal. Default: vllm.", metavar="ENGINE"),
+    text("engine", "--engine", help="vllm, sglang, llama.cpp, tensorrt-llm, ideal. Default: vllm (Apple: llama.cpp).", metavar="ENGINE"),
     text("engine_version", "--engine-version", help="Version of the engine. Default: the newest known.", metavar="VERSION"),
     text("gpu_memory_utilization", "--gpu-memory-utilization", help="Share of GPU memory the engine may use.", metavar="SHARE"),
     text("gpu_memory", "--gpu-memory", help="Memory the driver reports, e.g. 81559MiB.", metavar="SIZE"),
@@ -110,7 +116,8 @@ def takes(*groups: tuple[Parameter, ...] | Parameter) -> Callable[[Callable[...,
     return decorate
 
 
-def _count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | None = None) -> int | None:
+def count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | None = None) -> int | None:
+    """A whole number given under an option's name; None where it is not."""
     from calc import units
 
     value = options.get(name)
@@ -120,7 +127,8 @@ def _count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | 
     return units.parse_count(value, what, minimum=minimum, maximum=maximum or units.MAX_COUNT)
 
 
-def _bytes(options: dict[str, Any], name: str) -> int | None:
+def size(options: dict[str, Any], name: str) -> int | None:
+    """Bytes given under an option's name; None where they are not."""
     from calc import units
 
     value = options.get(name)
@@ -130,6 +138,7 @@ def _bytes(options: dict[str, Any], name: str) -> int | None:
 def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
     """Parsed deployment options. Raises UsageError with the option's name."""
     from calc import units
+    from calc.commands.engine_options import engine_memory
     from calc.memory.budget import MemoryOptions
     from calc.operators.fusion import policy
     from calc.serving.deployment import DeploymentOptions
@@ -137,20 +146,20 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
     share = options.get("gpu_memory_utilization")
     memory = MemoryOptions(
         gpu_memory_utilization=None if share is None else units.parse_fraction(share, "--gpu-memory-utilization"),
-        gpu_memory_bytes=_bytes(options, "gpu_memory"),
-        kv_cache_bytes=_bytes(options, "kv_cache_memory"),
-        weights_bytes=_bytes(options, "weights_memory"),
-        activation_bytes=_bytes(options, "activation_memory"),
-        max_model_len=_count(options, "max_model_len"),
-        max_num_seqs=_count(options, "max_num_seqs", maximum=1 << 24),
-        max_num_batched_tokens=_count(options, "max_num_batched_tokens", maximum=1 << 30),
-        block_size=_count(options, "block_size", maximum=1 << 20),
-        prefix_caching=True if options.get("enable_prefix_caching") else None,
-        speculative_tokens=_count(options, "speculative_tokens", minimum=0, maximum=1024) or 0,
+        gpu_memory_bytes=size(options, "gpu_memory"),
+        kv_cache_bytes=size(options, "kv_cache_memory"),
+        weights_bytes=size(options, "weights_memory"),
+        activation_bytes=size(options, "activation_memory"),
+        max_model_len=count(options, "max_model_len"),
+        max_num_seqs=count(options, "max_num_seqs", maximum=1 << 24),
+        max_num_batched_tokens=count(options, "max_num_batched_tokens", maximum=1 << 30),
+        block_size=count(options, "block_size", maximum=1 << 20),
+        speculative_tokens=count(options, "speculative_tokens", minimum=0, maximum=1024) or 0,
         engine_version=options.get("engine_version"),
+        **engine_memory(options),
     )
     sizes = {
-        name: _count(options, name, maximum=1 << 16)
+        name: count(options, name, maximum=1 << 16)
         for name in ("gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size")
     }
     return DeploymentOptions(
@@ -178,9 +187,9 @@ def workload(options: dict[str, Any]) -> Workload:
     from calc.serving.request import Workload
 
     return Workload(
-        batch_size=_count(options, "batch_size", maximum=MAX_BATCH) or 1,
-        input_len=_count(options, "input_len", maximum=MAX_TOKENS) or 1024,
-        output_len=_count(options, "output_len", maximum=MAX_TOKENS) or 256,
-        context_len=_count(options, "context_len", maximum=MAX_TOKENS),
-        cached_len=_count(options, "cached_len", minimum=0, maximum=MAX_TOKENS) or 0,
+        batch_size=count(options, "batch_size", maximum=MAX_BATCH) or 1,
+        input_len=count(options, "input_len", maximum=MAX_TOKENS) or 1024,
+        output_len=count(options, "output_len", maximum=MAX_TOKENS) or 256,
+        context_len=count(options, "context_len", maximum=MAX_TOKENS),
+        cached_len=count(options, "cached_len", minimum=0, maximum=MAX_TOKENS) or 0,
     )

@@ -53,11 +53,13 @@ def emit(
         content = records.dumps(document())
     elif wanted == "csv":
         content = table.csv_text(rows())
-    elif wanted == "markdown":
-        content = table.markdown(page())
     else:
+        made = page()
         to_terminal = options.get("output") in (None, "-")
-        content = table.plain(page(), bold=to_terminal and table.colour_wanted(bool(options.get("no_color"))))
+        bold = to_terminal and table.colour_wanted(bool(options.get("no_color")))
+        content = table.markdown(made) if wanted == "markdown" else table.plain(made, bold=bold)
+        if not options.get("quiet"):
+            print("".join(f"{text}\n" for text in made.warnings), end="", file=sys.stderr)
     write(content, options.get("output"))
 
 

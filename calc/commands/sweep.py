@@ -41,9 +41,8 @@ def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
     fixed = {k: v for k, v in options.items() if k in names and k not in choices} | {k: options.get(k) for k in _SINGLE}
     varied = [n for n, values in choices.items() if len(values) > 1 or n in ("model", "hardware")]
     chunks = _chunks(choices, fixed, axes, varied)
-    report.write(
-        _with_progress(chunks, deployments * axes.points, options), wanted, options.get("output"), deployments * axes.points
-    )
+    points = deployments * axes.points
+    report.write(_with_progress(chunks, points, options), varied, wanted, options.get("output"), points)
 
 
 def _axes(options: dict[str, Any]) -> WorkAxes:
@@ -93,8 +92,9 @@ def _chunks(choices: dict[str, list[Any]], fixed: dict[str, Any], axes: WorkAxes
         try:
             settled = opt.deployment_options(given)
             deployment = calc.deploy(combination["model"], combination["hardware"], settled, fixed.get("profiles_dir"))
-            for part in axes.chunks():
-                yield head | serving.evaluate_axes(deployment, part) | {"note": ""}
+            sweep = serving.Sweep(deployment)
+            for columns in sweep.parts(axes):
+                yield head | columns | {"note": ""}
         except (UnknownNameError, ProfileError):
             raise
         except (

@@ -12,8 +12,9 @@ from calc.profiles.model import ModelProfile, Tower
 #: Copies of the hidden state alive beside the widest operator: its input, the residual and the embedding (two start-up logs whose
 #: peak is the layers': 2.07 GiB for Llama-3.1-8B at 20,000 tokens, 1.51 for Qwen3-VL-8B at 16,384; both within 1 %).
 RESIDUALS = 3
-#: Widths of a tower alive together, in its hidden size, per position: fused projections, scores' inputs and outputs, feed-forward.
-TOWER_WIDTHS = 12
+#: Widths of a tower alive together, in its hidden size, per position: residual, fused projections, feed-forward; without flash
+#: attention more copies (Qwen2.5-VL on a T4 peaks at 2.71 GiB for 65,536 positions of 1,280).
+TOWER_WIDTHS, TOWER_WIDTHS_WITHOUT_FLASH = 10, 17
 
 
 @remembered
@@ -38,8 +39,8 @@ def sampler_peak_bytes(model: ModelProfile, rows: int, bytes_per_entry: float) -
     return int((model.vocab_size or 0) * rows * bytes_per_entry)
 
 
-def tower_peak_bytes(towers: list[Tower], numbers: NumberPlan) -> int:
-    """Peak of encoding one item of the largest tower; 0 where its work is not known."""
+def tower_peak_bytes(towers: list[Tower], numbers: NumberPlan, positions: int, widths: int) -> int:
+    """Peak of encoding one item in the largest tower. ``positions`` stand in where a tower takes items of any size."""
     return max(
-        (TOWER_WIDTHS * (t.tokens_per_item or 0) * (t.hidden_size or 0) * numbers.activation_bytes for t in towers), default=0
+        (widths * (t.tokens_per_item or positions) * (t.hidden_size or 0) * numbers.activation_bytes for t in towers), default=0
     )

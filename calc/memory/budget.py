@@ -29,15 +29,13 @@ _CUDA_UNIFIED_SHARE = (0.92, 0.94, 0.97)
 
 @dataclass(frozen=True)
 class MemoryQuestion:
-    """Everything an engine's law needs: what is loaded, how it is cut, on what device, with which options. ``devices`` names the
-    device of each pipeline stage where they differ."""
+    """Everything an engine's law needs: what is loaded, how it is cut, on what device, with which options."""
 
     model: ModelProfile
     hardware: HardwareProfile
     sharding: Sharding
     numbers: NumberPlan
     options: MemoryOptions
-    devices: tuple[HardwareProfile, ...] = ()
 
     @property
     def max_model_len(self) -> int:
@@ -66,7 +64,7 @@ class MemoryQuestion:
 
     def device(self, stage: int) -> HardwareProfile:
         """The device of a stage."""
-        return self.devices[stage] if self.devices else self.hardware
+        return self.options.devices[stage] if self.options.devices else self.hardware
 
     def with_numbers(self, numbers: NumberPlan) -> MemoryQuestion:
         """The same question in other formats."""

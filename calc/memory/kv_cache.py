@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from calc.arrays import Number
+from calc.arrays import Number, minimum
 from calc.memory.memo import remembered
 from calc.memory.weights import stages
 from calc.operators.cache_law import CacheLaw
@@ -122,6 +122,11 @@ def _draft_names(model: ModelProfile, draft_layers: int | None) -> list[str]:
         return list(following.layers) * following.count
     attention = [n for n in model.layers() if any(law.grows for law, _ in kind_laws(model, n, 1))]
     return attention[-1:] * (draft_layers or 0)
+
+
+def shared_tokens(prefix: int, context: Number) -> Number:
+    """Tokens of a request of ``context`` tokens that it shares: never its last one, which every engine computes itself."""
+    return minimum(prefix, context - 1)
 
 
 def layers_of(caches: list[RankCache]) -> Iterator[LayerCache]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from calc.arrays import ceil_div
 from calc.errors import UsageError
 from calc.memory.memo import remembered
 from calc.numerics import NumberFormat
@@ -13,7 +12,7 @@ from calc.operators.numbers import NumberPlan
 from calc.operators.parameters import Held
 from calc.operators.sharding import Sharding, stage_layers
 from calc.operators.weight import Weight
-from calc.profiles.model import ModelProfile
+from calc.profiles.model import Experts, ModelProfile
 
 
 @remembered
@@ -77,14 +76,14 @@ def _tower(held: Held, tensor: int) -> Held:
     """A vision or audio tower is split over the ranks like the model; what else stands outside the layers is replicated."""
     if held.part != "towers" or tensor == 1:
         return held
-    return replace(held, weight=replace(held.weight, d_out=ceil_div(held.weight.d_out, tensor)))
+    return replace(held, weight=replace(held.weight, d_out=-(-held.weight.d_out // tensor)))
 
 
 def _dealt(held: Held, data: int) -> Held:
     """With expert parallelism the ranks of all data-parallel replicas share the routed experts (attention is replicated)."""
     if held.weight.role != "experts":
         return held
-    return replace(held, weight=replace(held.weight, copies=ceil_div(held.weight.copies, data)))
+    return replace(held, weight=replace(held.weight, copies=-(-held.weight.copies // data)))
 
 
 def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:
@@ -150,3 +149,29 @@ def adapter_bytes(held: list[Held], slots: int, rank: int) -> int:
             width = weight.d_out if weight.role == "lm_head" else _FUSED.get(weight.name, 1) * weight.d_in + weight.d_out
             elements += item.count * weight.copies * (weight.d_out if weight.role == "embedding" else width)
     return 2 * slots * rank * elements
+
+
+@dataclass(frozen=True)
+class SixteenBitRest:
+    """Formats with everything but experts and feed-forward networks in 16 bit; ``likely`` where checkpoints usually are so."""
+
+    numbers: NumberPlan
+    likely: bool
+
+
+_OFTEN_KEPT = ("attention", "linear_attention", "shared_experts")
+
+
+@remembered
+def sixteen_bit_rest(model: ModelProfile, numbers: NumberPlan) -> SixteenBitRest | None:
+    """What a 4-bit quantisation that no checkpoint states may leave in 16 bit: mixtures of experts and hybrids are often quantised in
+    their experts or feed-forward networks alone (Qwen3.5-122B-A10B in nvfp4: 75.2 GiB as loaded, 68.4 if all were)."""
+    asked = {role: f.name for role, f in numbers.roles.items()}
+    mixture = any(isinstance(part, Experts) for kind in model.layer_kinds.values() for part in kind.feed_forwards)
+    hybrid = any(hasattr(m, "conv_kernel") for kind in model.layer_kinds.values() for m in kind.mixers)
+    four_bit = any(f.element_bits == 4 for f in numbers.roles.values())
+    if asked == dict(model.storage.roles) or not four_bit or not (mixture or hybrid):
+        return None
+    kept = {role: f for role, f in numbers.roles.items() if role not in _OFTEN_KEPT}
+    block_scaled = any(f.name in ("nvfp4", "mxfp4") for f in numbers.roles.values())
+    return SixteenBitRest(replace(numbers, roles=kept), mixture and block_scaled)

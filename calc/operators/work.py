@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, clamp, maximum, minimum
+from calc.arrays import Number, as_floats, clamp, maximum, minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,11 @@ class Requests:
     cached: Number
     logit_rows: Number = 1
     writes_source: bool = False  # the encoder ran in this step: cross-attention keys and values are made and stored
+
+    def __post_init__(self) -> None:
+        # Integer arrays would wrap around silently in the products of long contexts.
+        for name in ("count", "new", "cached", "logit_rows"):
+            object.__setattr__(self, name, as_floats(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

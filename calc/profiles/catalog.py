@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -108,39 +108,48 @@ def profile_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*.y*ml") if p.suffix in (".yaml", ".yml") and p.is_file())
 
 
-def _index(folder: Path) -> dict[str, dict[str, Any]]:
+def _index(folder: Path) -> dict[str, Entry]:
+    """Entries of a folder's index by path; empty where there is none or it makes no sense. Read anew only when the file changes."""
+    file = folder.resolve() / INDEX_NAME
     try:
-        content = json.loads((folder / INDEX_NAME).read_bytes())
-        entries = content["profiles"]
-        return entries if isinstance(entries, dict) else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        state = file.stat()
+        return _read_index(file, state.st_mtime_ns, state.st_size)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-@cache
-def _entries(folder: Path, kind: Kind, verify: bool) -> tuple[Entry, ...]:
+@lru_cache(maxsize=16)
+def _read_index(file: Path, modified_ns: int, size: int) -> dict[str, Entry]:
+    rows = json.loads(file.read_bytes())["profiles"].items()
+    return {
+        path: Entry(str(v["id"]), tuple(map(str, v["names"])), file.parent / path, str(v["sha256"]), dict(v["columns"]))
+        for path, v in rows
+    }
+
+
+def _entries(folder: Path, kind: Kind, verify: bool) -> list[Entry]:
     """The profiles of a folder. With ``verify`` each file is compared with the index; without, the index alone answers if present."""
     index = _index(folder)
-    if index and not verify:
-        return tuple(Entry(v["id"], tuple(v["names"]), folder / path, v["sha256"], v["columns"]) for path, v in index.items())
-    return tuple(_scan(folder, kind, index))
+    return list(index.values()) if index and not verify else list(_scan(folder, kind, index))
 
 
-def _scan(folder: Path, kind: Kind, index: dict[str, dict[str, Any]]) -> Iterator[Entry]:
+def _scan(folder: Path, kind: Kind, index: dict[str, Entry]) -> Iterator[Entry]:
     for path in profile_files(folder):
         known = index.get(path.relative_to(folder).as_posix())
         try:
             content = reader.read_bytes(path)
         except ProfileError:
             continue
-        if known and known["sha256"] == reader.sha256(content):
-            yield Entry(known["id"], tuple(known["names"]), path, known["sha256"], known["columns"])
+        if known and known.sha256 == reader.sha256(content):
+            yield known
         elif is_kind(content, kind):
             try:
                 data = reader.parse_yaml(content, str(path)).data
             except ProfileError:
                 data = {}
-            yield Entry(path.stem, names_of(path.stem, data if isinstance(data, dict) else {}), path)
+            data = data if isinstance(data, dict) else {}
+            identifier = data["id"] if isinstance(data.get("id"), str) else path.stem
+            yield Entry(identifier, tuple(dict.fromkeys((*names_of(identifier, data), path.stem))), path)
 
 
 def is_kind(content: bytes, kind: Kind) -> bool:
@@ -158,6 +167,11 @@ def names_of(identifier: str, data: dict[str, Any]) -> tuple[str, ...]:
 def looks_like_path(text: str) -> bool:
     """Whether a MODEL or HARDWARE argument names a file or folder rather than a profile."""
     return text.endswith((".yaml", ".yml", ".json", ".gguf")) or text.startswith((".", "/", "~")) or os.path.isdir(text)
+
+
+def count(folder: Path, kind: Kind) -> int:
+    """How many profiles of a kind a folder holds."""
+    return len(_entries(folder, kind, True))
 
 
 def entries(kind: Kind, profiles_dir: str | None = None) -> list[Entry]:
@@ -193,10 +207,11 @@ def _find_in_files(name: str, kind: Kind, profiles_dir: str | None) -> tuple[Ent
     found = _match(name, kind, profiles_dir, verify=True)
     if found:
         return found
-    known = {n for folder in folders(kind, profiles_dir) for e in _entries(folder, kind, True) for n in (e.id, *e.names)}
-    known |= {stem(k) for k in known} if kind == "model" else set()
+    entries_found = [e for folder in folders(kind, profiles_dir) for e in _entries(folder, kind, True)]
+    ids = {e.id for e in entries_found} | ({stem(e.id) for e in entries_found} if kind == "model" else set())
+    known = ids | {n for e in entries_found for n in e.names}
     listing = f"`roofcast {'models' if kind == 'model' else 'hardware'} list` shows all"
-    raise UnknownNameError(f"unknown {kind} {name!r}", did_you_mean(name, known) or listing)
+    raise UnknownNameError(f"unknown {kind} {name!r}", did_you_mean(name, ids) or did_you_mean(name, known) or listing)
 
 
 def _match(name: str, kind: Kind, profiles_dir: str | None, *, verify: bool) -> tuple[Entry, tuple[str, ...]] | None:
@@ -208,7 +223,7 @@ def _match(name: str, kind: Kind, profiles_dir: str | None, *, verify: bool) -> 
             _ambiguous(name, kind, exact)
         hits += [e for e in exact if e.id == wanted] or exact[:1]
     if hits:
-        return hits[0], _shadows(hits)
+        return hits[0], _shadows(hits[0], kind, profiles_dir, verify=verify)
     if kind == "model":
         for folder in folders(kind, profiles_dir):
             near = {e.id: e for e in _entries(folder, kind, verify) if stem(name) in map(stem, e.names)}
@@ -223,11 +238,14 @@ def _ambiguous(name: str, kind: Kind, hits: list[Entry]) -> None:
     raise UnknownNameError(f"{kind} {name!r} is ambiguous", "one of: " + ", ".join(sorted(e.id for e in hits)))
 
 
-def _shadows(hits: list[Entry]) -> tuple[str, ...]:
-    first, later = hits[0], hits[1:]
-    for other in later:
-        if other.id == first.id and reader.read_bytes(other.path) != reader.read_bytes(first.path):
-            return (f"{first.path} shadows the profile {other.id} in {other.path.parent}",)
+def _shadows(chosen: Entry, kind: Kind, profiles_dir: str | None, *, verify: bool) -> tuple[str, ...]:
+    """Say so when a later folder holds another profile of the same id; identical content is no shadow."""
+    for folder in folders(kind, profiles_dir):
+        for other in _entries(folder, kind, verify):
+            if other.id != chosen.id or other.path.resolve() == chosen.path.resolve():
+                continue
+            if reader.read_bytes(other.path) != reader.read_bytes(chosen.path):
+                return (f"{chosen.path} shadows the profile {other.id} in {other.path.parent}",)
     return ()
 
 

@@ -1,4 +1,8 @@
-"""The schema of an efficiency file: what share of the datasheet ceilings real kernels reach, with its evidence."""
+"""The schemas of efficiency files: what share of the datasheet ceilings real kernels reach, with its evidence.
+
+``EfficiencyProfile`` holds factors by operator class (a user's own measurement, or the documented default). ``EffectFile`` holds the
+fitted effects of the calibrated model: a term of a step takes its size at datasheet rates times exp(sum of its effects).
+"""
 
 from __future__ import annotations
 
@@ -71,3 +75,42 @@ def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]
     if sum(not f.operator_classes for f in profile.factors) != 1:
         found.append((("factors",), "exactly one factor must have no operator_classes: it serves all classes not named"))
     return found
+
+
+Effect = tuple[float, float, int]  # value in the exponent, standard deviation, observations that bear on it
+
+
+class Level(Strict, frozen=True, kw_only=True):
+    """One level of nested effects of a term: ``width`` is the spread between its groups (the deviation of an unseen one)."""
+
+    width: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
+    effects: dict[Text, Effect] = {}
+
+
+class Term(Strict, frozen=True, kw_only=True):
+    """Effects of a term (or of a whole phase): the value common to all, levels from wide to narrow, slopes by covariate."""
+
+    base: Effect | None = None
+    levels: dict[Text, Level] = {}
+    slopes: dict[Text, Effect] = {}
+
+
+class Calibration(Strict, frozen=True, kw_only=True):
+    """How ranges follow from standard deviations: ``noise`` (relative) of a kind of row, and by evidence level the multiples of the
+    deviation that hold 80 % of cross-validated errors, to the fast and to the slow side."""
+
+    noise: float
+    ranges: dict[Text, tuple[float, float]]
+    rows: dict[Text, int] = {}  # observations by engine and class
+
+
+class EffectFile(Strict, frozen=True, kw_only=True):
+    """Fitted effects: those that all engines share (id ``shared``), or those of one engine."""
+
+    id: Text
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
+    origin: Text
+    records_sha256: Text = ""
+    terms: dict[Text, Term]
+    kinds: dict[Text, Calibration] = {}
+    noise: dict[Text, float] = {}  # further relative noise by condition

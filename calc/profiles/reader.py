@@ -239,8 +239,10 @@ def _all_faults(document: Document, schema: type[Any], message: str) -> list[str
             here = (*here, unknown[1])
         elif not missing:
             faults.append(f"{document.at(place)}: {_dotted(place)}{_plainly(text, rest.data, here, schema)}")
-        elif (*place, missing[1]) not in rest.aside:
-            faults.append(f"{document.at(place)}: {_dotted(place)}key {missing[1]!r} is missing")
+        else:
+            absent = _missing_keys(schema, here, rest.data) or [missing[1]]
+            gone = [k for k in absent if (*place, k) not in rest.aside]
+            faults += [f"{document.at(place)}: {_dotted(place)}key {k!r} is missing" for k in gone]
         if not here:
             break
         rest.set_aside(here)
@@ -277,13 +279,53 @@ class _Rest:
             parent.pop(key)
 
 
+def _missing_keys(schema: type[Any], place: Place, data: Any) -> list[str]:
+    """All required keys that the mapping at a place lacks: its struct is found by walking the schema along the place."""
+    from msgspec import inspect
+
+    kind: Any = inspect.type_info(schema)
+    node = data
+    for key in place:
+        kind, node = _child(_struct_for(kind, node), key), _look_up(node, (key,))
+    struct = _struct_for(kind, node)
+    if not isinstance(struct, inspect.StructType) or not isinstance(node, dict):
+        return []
+    return [f.encode_name for f in struct.fields if f.required and f.encode_name not in node]
+
+
+def _struct_for(kind: Any, node: Any) -> Any:
+    """The member of a union that a node means: by its tag, else the only container."""
+    from msgspec import inspect
+
+    if not isinstance(kind, inspect.UnionType):
+        return kind
+    structs = [k for k in kind.types if isinstance(k, inspect.StructType)]
+    for struct in structs:
+        if struct.tag_field and isinstance(node, dict) and node.get(struct.tag_field) == struct.tag:
+            return struct
+    if isinstance(node, dict) and len(structs) == 1:
+        return structs[0]
+    wanted = inspect.ListType if isinstance(node, list) else inspect.DictType
+    return next((k for k in kind.types if isinstance(k, wanted)), None)
+
+
+def _child(kind: Any, key: Key) -> Any:
+    from msgspec import inspect
+
+    if isinstance(kind, inspect.StructType):
+        return next((f.type for f in kind.fields if f.encode_name == key), None)
+    if isinstance(kind, inspect.ListType):
+        return kind.item_type
+    return kind.value_type if isinstance(kind, inspect.DictType) else None
+
+
 def _dotted(place: Place) -> str:
     return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".") + ": " if place else ""
 
 
 def _plainly(text: str, data: Any, place: Place, schema: type[Any]) -> str:
     value = _look_up(data, place)
-    if text.startswith("Invalid value"):
+    if text.startswith(("Invalid value", "Invalid enum value")):
         near = did_you_mean(str(value), _vocabulary(schema, "values"))
         return f"unknown value {value!r}" + (f"; {near}" if near else "")
     said = text[0].lower() + text[1:]

@@ -16,6 +16,7 @@ SCHEMA_LINE = "# yaml-language-server: $schema=../../docs/reference/schema/model
 WIDTH = 132
 _PLAIN = re.compile(r"[A-Za-z0-9_/(<~+][^\n\t\"]*")
 _UNSAFE = re.compile(r": |:$| #|^[-?:] |[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]|^\s|\s$")
+_UNPRINTABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _FLOW_UNSAFE = re.compile(r"[,\[\]{}:]")
 
 
@@ -101,4 +102,4 @@ def _scalar(value: Any, *, flow: bool) -> str:
     plain = _PLAIN.fullmatch(value) and not _UNSAFE.search(value) and isinstance(plain_scalar(value), str)
     if plain and not (flow and _FLOW_UNSAFE.search(value)):
         return value
-    return json.dumps(value, ensure_ascii=False) if not re.search(r"[\x7f-\x9f\u2028\u2029\ufeff]", value) else json.dumps(value)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -1,34 +1,58 @@
-"""Memory and capacity of a deployment as a page."""
+"""Memory and capacity of a deployment as a page, and what would make more fit."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from calc.memory.budget import Capacity
+from calc.memory.term import Figure
 from calc.report.estimate import capacity_line, title
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
+from calc.serving.remedies import Remedies
 from calc.units import format_bytes, format_number
 
-_LABELS = {
+LABELS = {
     "gpu_memory": "total memory", "weights": "weights", "activation": "activation peak", "runtime": "runtime (context, NCCL)",
     "cuda_graphs": "CUDA graphs", "kv_cache": "left for the KV cache",
 }  # fmt: skip
+_FIGURES = {
+    "kv_keys": "keys", "kv_values": "values", "kv_buffer": "keys and values", "context_cells": "cells", "window_cells": "cells of windows",
+    "window_buffer": "windows", "base_buffer": "full attention", "state_convolution": "state: convolution", "state_matrix": "state: matrix",
+    "state_buffer": "state", "token_pool": "token pool", "full_tokens": "tokens of full attention", "window_tokens": "tokens of windows",
+    "state_slots": "slots of state", "page_padding": "padding of state pages, %",
+}  # fmt: skip
 
 
-def page(deployment: Deployment, held: Capacity) -> Page:
-    """Budget term by term, then what fits in it."""
+def page(deployment: Deployment, held: Capacity, remedies: Remedies | None = None, lengths: dict[str, Any] | None = None) -> Page:
+    """Budget term by term, what fits in it, and what would."""
     verdict = "" if held.fits else "Does not fit: not one request of this length. "
-    headline = [title(deployment), verdict + capacity_line(held)]
-    terms = []
+    headline = [title(deployment), verdict + capacity_line(held, deployment.model.profile.max_position_embeddings)]
+    tables = [_budget(held), _cache(held, lengths)]
+    if remedies is not None:
+        tables.append(_remedies(remedies))
+    notes = [f"warning [{code}]: {message}" for code, message in dict.fromkeys(deployment.warnings + held.warnings)]
+    return Page(headline, tables, notes)
+
+
+def _budget(held: Capacity) -> Table:
+    rows = []
     for term in held.terms:
         spread = f"{format_bytes(term.least)} - {format_bytes(term.most)}" if term.least != term.most else ""
-        terms.append([_LABELS.get(term.name, term.name), format_bytes(term.bytes), spread, term.evidence])
+        rows.append([LABELS.get(term.name, term.name), format_bytes(term.bytes), spread, term.evidence])
         if term.name == "gpu_memory":
             usable = int(term.bytes * held.gpu_memory_utilization)
-            terms.append([f"usable (x {held.gpu_memory_utilization:g})", format_bytes(usable), "", "utilisation"])
-    budget = Table(
-        (Column("per GPU"), Column("size", right=True), Column("range", right=True, priority=1), Column("evidence", priority=2)),
-        terms,
+            rows.append([f"usable (x {held.gpu_memory_utilization:g})", format_bytes(usable), "", "utilisation"])
+    columns = (
+        Column("per GPU"),
+        Column("size", right=True),
+        Column("range", right=True, priority=1),
+        Column("evidence", priority=2),
     )
+    return Table(columns, rows)
+
+
+def _cache(held: Capacity, lengths: dict[str, Any] | None) -> Table:
     cache = held.kv_bytes_per_sequence
     rows = [
         ["KV bytes per token per GPU (slope)", f"{format_number(held.kv_bytes_per_token_per_gpu)} B"],
@@ -39,7 +63,53 @@ def page(deployment: Deployment, held: Capacity) -> Page:
         ["block", f"{held.block_tokens:,} tokens, {held.blocks:,} blocks"],
         ["KV cache size (as the engine prints it)", f"{held.kv_tokens:,} tokens"],
     ]
+    if held.printed:
+        rows.append(["printed at start-up", ", ".join(figure_text(f) for f in held.printed)])
     if held.max_num_seqs:
         rows.append(["limits", f"max_num_seqs {held.max_num_seqs:,}, max_num_batched_tokens {held.max_num_batched_tokens or 0:,}"])
-    notes = [f"warning [{code}]: {message}" for code, message in dict.fromkeys(deployment.warnings + held.warnings)]
-    return Page(headline, [budget, Table((Column("cache"), Column("", right=True)), rows)], notes)
+    if lengths:
+        means = f"{lengths['mean_input_tokens']:,.0f} + {lengths['mean_output_tokens']:,.0f} tokens"
+        rows.append([f"requests of these lengths (mean {means})", f"{lengths['concurrency_mean']:,.1f} at their mean context"])
+        rows.append(["", f"{lengths['concurrency_peak']:,.1f} all at their full length"])
+    return Table((Column("cache"), Column("", right=True)), rows)
+
+
+def figure_text(figure: Figure) -> str:
+    """``cells 4,096``, ``keys 256.0 MiB``."""
+    value = format_bytes(figure.value) if figure.unit == "bytes" else f"{figure.value:,.0f}"
+    return f"{_FIGURES.get(figure.name, figure.name)} {value}"
+
+
+def _remedies(found: Remedies) -> Table:
+    """Each remedy alone, the rest as it is."""
+    gpus = None
+    if found.gpus:
+        total, tensor, pipeline = found.gpus
+        gpus = f"{total} (-tp {tensor}" + (f" -pp {pipeline})" if pipeline > 1 else ")")
+    rows = [
+        ["as it is", f"{found.requests:,} requests of {found.length:,} tokens, or {found.wanted:,} of {found.context:,}"],
+        ["--gpu-memory-utilization", f"{found.gpu_memory_utilization:g}" if found.gpu_memory_utilization else "not enough"],
+        ["GPUs", gpus or "not within reach"],
+        ["--kv-cache-dtype", found.kv_cache_dtype or "none is enough"],
+        ["--quantization", found.quantization or "none is enough"],
+    ]
+    answer = "fits" if found.fits else "does not fit"
+    return Table((Column(f"{found.wanted:,} requests of {found.length:,} tokens"), Column(answer, right=True)), rows)
+
+
+def remedies_record(found: Remedies) -> dict[str, Any]:
+    """``to_fit`` of the results of ``capacity``."""
+    total, tensor, pipeline = found.gpus or (None, None, None)
+    return {
+        "concurrency": found.wanted,
+        "max_model_len": found.length,
+        "fits": found.fits,
+        "requests": found.requests,
+        "context_tokens": found.context,
+        "gpu_memory_utilization": found.gpu_memory_utilization,
+        "gpus": total,
+        "tensor_parallel_size": tensor,
+        "pipeline_parallel_size": pipeline,
+        "kv_cache_dtype": found.kv_cache_dtype,
+        "quantization": found.quantization,
+    }

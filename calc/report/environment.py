@@ -24,7 +24,7 @@ def facts(profiles_dir: str | None) -> dict[str, Any]:
     folders: list[dict[str, Any]] = []
     for kind in ("model", "hardware"):
         folders += [
-            {"kind": kind, "folder": str(folder), "profiles": len(catalog.profile_files(folder))}
+            {"kind": kind, "folder": str(folder), "profiles": catalog.count(folder, kind)}
             for folder in catalog.folders(kind, profiles_dir)
         ]
     return {

@@ -56,8 +56,8 @@ def page(deployment: Deployment, result: Estimate) -> Page:
     ]
     if not result.fit.fits:
         headline += ["", *refusal(result.fit, work.batch_size, work.final_context)]
-    tables = [_phases(result)] if result.decode else []
-    tables.append(Table((Column(""), Column("")), _request_rows(result)))
+    tables = [_phases(result)]
+    tables.append(Table((Column(""), Column("")), _request_rows(result, deployment.model.profile.max_position_embeddings)))
     evidence = result.request.e2e_s.evidence
     notes = []
     if result.fit.fits and deployment.has_rates:
@@ -89,28 +89,27 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
 
 
 def _phases(result: Estimate) -> Table:
-    prefill, decode = result.prefill, result.decode
-    assert decode is not None
-    columns = (Column(""), Column("prefill"), Column("decode (one step)"))
-
-    def both(label: str, of: object) -> list[str]:
-        return [label, of(prefill), of(decode)]  # type: ignore[operator]
-
+    """Both phases side by side; an encoder has only the first."""
+    shown = [p for p in (result.prefill, result.decode) if p is not None]
+    columns = tuple(Column(c) for c in ("", "prefill", "decode (one step)")[: len(shown) + 1])
     rows = [
-        both("time", lambda p: spread(p.time_s)),
-        both("  floor", lambda p: format_seconds(p.time_s.floor)),
-        both("tokens/s", lambda p: rate_text(p.tokens_per_s)),
-        both("bottleneck", lambda p: p.bound or "-"),
-        both("intensity (FLOP/B)", lambda p: f"{format_number(p.arithmetic_intensity)}, ridge {format_number(p.ridge_point)}"),
-        both("  weights only", lambda p: format_number(p.arithmetic_intensity_weights_only)),
-        both("work", lambda p: format_flops(p.totals.flops)),
-        both("traffic", lambda p: f"{format_traffic(p.totals.bytes)}: weights {format_traffic(p.totals.weight_bytes)}"),
-        both("compute in use", lambda p: format_percent(p.compute_utilization)),
-        both("bandwidth in use", lambda p: format_percent(p.bandwidth_utilization)),
-        ["new tokens", f"{format_number(prefill.work.tokens)} at once", f"{format_number(decode.work.tokens)} (one per request)"],
-        ["KV cache", f"writes {format_traffic(prefill.totals.kv_write_bytes)}", _kv_action(decode)],
-        ["what helps", _remedy(prefill), _remedy(decode)],
+        ["time", *(spread(p.time_s) for p in shown)],
+        ["  floor", *(format_seconds(p.time_s.floor) for p in shown)],
+        ["tokens/s", *(rate_text(p.tokens_per_s) for p in shown)],
+        ["bottleneck", *(p.bound or "-" for p in shown)],
+        ["intensity (FLOP/B)", *(f"{format_number(p.arithmetic_intensity)}, ridge {format_number(p.ridge_point)}" for p in shown)],
+        ["  weights only", *(format_number(p.arithmetic_intensity_weights_only) for p in shown)],
+        ["work", *(format_flops(p.totals.flops) for p in shown)],
+        ["traffic", *(f"{format_traffic(p.totals.bytes)}: weights {format_traffic(p.totals.weight_bytes)}" for p in shown)],
+        ["compute in use", *(format_percent(p.compute_utilization) for p in shown)],
+        ["bandwidth in use", *(format_percent(p.bandwidth_utilization) for p in shown)],
+        ["new tokens", f"{format_number(result.prefill.work.tokens)} at once"],
+        ["KV cache", f"writes {format_traffic(result.prefill.totals.kv_write_bytes)}"],
+        ["what helps", *(_remedy(p) for p in shown)],
     ]
+    if result.decode is not None:
+        rows[-3].append(f"{format_number(result.decode.work.tokens)} (one per request)")
+        rows[-2].append(_kv_action(result.decode))
     return Table(columns, rows)
 
 
@@ -122,7 +121,8 @@ def _kv_action(decode: Phase) -> str:
 def _remedy(phase: Phase) -> str:
     """What to optimise for a bound, in the field's words."""
     if phase.bound == "compute":
-        return "faster matmuls, fp8, TP"
+        wide = any(o.compute_dtype in ("bf16", "fp16", "fp32") and o.op_class in ("gemm", "experts") for o in phase.operators[:-1])
+        return "faster matmuls, fp8, TP" if wide else "faster matmuls, TP"
     if phase.bound == "network":
         return "faster links, less TP"
     if phase.bound == "memory":
@@ -140,7 +140,7 @@ _USED = (
 )
 
 
-def _request_rows(result: Estimate) -> list[list[str]]:
+def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
     request, fit, held = result.request, result.fit, result.capacity
     rows = []
     if result.fit.fits and request.decode_share is not None:
@@ -159,13 +159,15 @@ def _request_rows(result: Estimate) -> list[list[str]]:
         ]
     )
     rows.append(["", parts])
-    rows.append(["capacity", capacity_line(held)])
+    rows.append(["capacity", capacity_line(held, longest)])
     return rows
 
 
-def capacity_line(held: Capacity) -> str:
+def capacity_line(held: Capacity, model_maximum: int | None = None) -> str:
     """How many requests fit, in one line."""
     low, high = held.max_concurrency_low, held.max_concurrency_high
     spread_text = f" ({format_number(low, 3)} - {format_number(high, 3)})" if round(low, 2) != round(high, 2) else ""
     longest = "unbounded" if held.max_context_tokens >= MAX_CONTEXT else f"{held.max_context_tokens:,}"
+    beyond = model_maximum is not None and held.max_context_tokens > model_maximum
+    longest += f" in memory (the model goes to {model_maximum:,})" if beyond else ""
     return f"{format_number(held.max_concurrency, 4)}{spread_text} requests of {held.max_model_len:,} tokens; longest context {longest}"

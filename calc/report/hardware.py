@@ -29,7 +29,8 @@ def page(profile: HardwareProfile) -> Page:
     bandwidth = profile.memory_bandwidth_gb_per_s
     headline = [
         f"{profile.name} ({profile.id})",
-        f"{profile.vendor} {profile.architecture or ''} {profile.device_class.replace('_', ' ')}; one unit = {profile.unit_of_account}",
+        " ".join(w for w in (profile.vendor, profile.architecture, profile.device_class.replace("_", " ")) if w)
+        + f"; one unit = {profile.unit_of_account}",
     ]
     peaks = Table(
         (Column("dense peak"), Column("TFLOPS", right=True), Column("ridge FLOP/B", right=True), Column("rests on", priority=1)),

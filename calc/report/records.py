@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from typing import Any
 
 from calc.memory.budget import Capacity, Term
@@ -236,4 +237,17 @@ def document(
     command: str, deployment: Deployment, workload: Workload | None, results: dict[str, Any], warnings: tuple[tuple[str, str], ...]
 ) -> dict[str, Any]:
     """The whole JSON answer about a deployment."""
-    return envelope(command, inputs(deployment, workload), [deployment.model, deployment.hardware], results, warnings)
+    held = results.get("capacity", results)
+    resolved = {name: held[name] for name in _RESOLVED if name in held}
+    given = inputs(deployment, workload) | memory_inputs(deployment) | resolved
+    return envelope(command, given, [deployment.model, deployment.hardware], results, warnings)
+
+
+_RESOLVED = ("engine_version", "max_model_len", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")
+
+
+def memory_inputs(deployment: Deployment) -> dict[str, Any]:
+    """Options of the memory budget that were given."""
+    options = deployment.memory
+    given = {f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) != f.default}
+    return {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}

@@ -84,6 +84,13 @@ _OPERATOR = {
     "share": _number("Share of the step's expected time of all calls."),
 }
 _CAPACITY = {
+    "engine": _text("Engine whose memory law was used."),
+    "engine_version": _text("Its version; the newest known one where none was given."),
+    "max_model_len": _integer("Longest sequence the figures are about."),
+    "gpu_memory_utilization": _number("Share of memory the engine may use, in the engine's own sense."),
+    "max_num_seqs": _integer("Most sequences at once, where the engine limits them."),
+    "max_num_batched_tokens": _integer("Most tokens in a step, where the engine limits them."),
+    "capacity_bytes_per_gpu": _integer("Total memory of a GPU as the engine sees it."),
     "fits": {"type": "boolean", "description": "Weights and one sequence of max_model_len fit."},
     "weights_bytes_per_gpu": _integer("Weights of the rank that holds most, as loaded."),
     "activation_bytes_per_gpu": _integer("Peak of activations or of the sampler, whichever is larger."),
@@ -96,6 +103,8 @@ _CAPACITY = {
     "blocks": _integer("Blocks in the pool."),
     "kv_tokens": _integer("Tokens of KV cache as the engine prints them."),
     "max_concurrency": _number("Sequences of max_model_len tokens at once."),
+    "max_concurrency_low": _number("The same where every uncertain term is at its worst."),
+    "max_concurrency_high": _number("The same where every uncertain term is at its best."),
     "max_context_tokens": _integer("Longest single sequence; null where memory does not limit it."),
     "kv_bytes_per_sequence": {
         "type": "object",

@@ -58,8 +58,9 @@ def summary(name: str, phase: Phase) -> str:
     """Time, bound and the three intensities of a step."""
     time = f"{spread(phase.time_s)}, floor {format_seconds(phase.time_s.floor)}" if phase.timed else "no time"
     overlapped = f" (overlapped {format_seconds(float(phase.timed.floor_overlapped_s))})" if phase.timed else ""
+    bound = f"{phase.bound}-bound" if phase.bound else "not timed"
     return (
-        f"{name}: {time}{overlapped}; {phase.bound or 'not timed'}-bound; FLOP/B {format_number(phase.arithmetic_intensity)}, "
+        f"{name}: {time}{overlapped}; {bound}; FLOP/B {format_number(phase.arithmetic_intensity)}, "
         f"weights only {format_number(phase.arithmetic_intensity_weights_only)}, "
         f"weights and KV {format_number(phase.arithmetic_intensity_weights_and_kv)}, ridge {format_number(phase.ridge_point)}; "
         f"compute in use {format_percent(phase.compute_utilization)}, bandwidth {format_percent(phase.bandwidth_utilization)}"

@@ -12,11 +12,18 @@ from typing import IO, Any
 
 from calc.errors import UsageError
 from calc.report.table import Column, Page, Table, markdown, plain
+from calc.serving.sweep import WORK_AXES
 from calc.units import format_number, format_seconds
 
 #: Rows that a table shows; larger sweeps belong in a file.
 MAX_TABLE_ROWS = 2_000
-_WHOLE = {"batch_size", "input_len", "output_len", "context_len", "cached_len", "kv_tokens"}
+_WHOLE = {*WORK_AXES, "kv_tokens"}
+_TIMES = tuple(f"{n}_{p}" for n in ("prefill_s", "decode_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high"))
+#: Columns of every answered point, in order; those of its deployment come before, a note after.
+COLUMNS = (
+    *WORK_AXES, "fits", "max_concurrency", "kv_tokens", *_TIMES, "decode_share", "prefill_bound", "decode_bound",
+    "output_tokens_per_s", "usd_per_million_output_tokens",
+)  # fmt: skip
 _SHOWN = (
     "fits", "max_concurrency", "prefill_s_expected", "tpot_s_expected", "e2e_s_expected", "output_tokens_per_s", "decode_bound",
     "usd_per_million_output_tokens", "note",
@@ -26,41 +33,49 @@ _HEADERS = {
     "decode_bound": "bound", "usd_per_million_output_tokens": "USD/Mtok", "max_concurrency": "max conc.", "batch_size": "batch",
     "input_len": "input", "output_len": "output", "context_len": "context", "cached_len": "cached",
 }  # fmt: skip
+Part = dict[str, Any]
 
 
-def rows(columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Records of a part of a sweep: Python values, None where not answered."""
-    n = len(columns["fits"])
-    lists: dict[str, list[Any]] = {}
-    for name, values in columns.items():
-        if isinstance(values, str):
-            lists[name] = [values] * n
-        elif values.dtype.kind == "f":
-            whole = name in _WHOLE
-            lists[name] = [None if v != v else int(v) if whole else v for v in values.tolist()]
-        else:
-            lists[name] = values.tolist()
-    names = list(lists)
-    for values in zip(*lists.values(), strict=True):
-        yield dict(zip(names, values, strict=True))
+def header(heads: list[str]) -> list[str]:
+    """All columns of a sweep, those of its deployments in front."""
+    return [*heads, *COLUMNS, "note"]
 
 
-def write(parts: Iterable[dict[str, Any]], wanted: str, output: str | None, points: int) -> None:
+def _values(part: Part, name: str, points: int) -> list[Any]:
+    """A column of a part as Python values, None where not answered."""
+    found = part.get(name)
+    if found is None or isinstance(found, str):
+        return [found] * points
+    if found.dtype.kind != "f":
+        return [v or None for v in found.tolist()] if found.dtype.kind == "U" else list(found.tolist())
+    if name in _WHOLE:
+        return [None if v != v else int(v) for v in found.tolist()]
+    return [None if v != v else v for v in found.tolist()]
+
+
+def rows(part: Part, names: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Rows of a part in the order of ``names``."""
+    points = len(part["fits"])
+    return zip(*(_values(part, name, points) for name in names), strict=True)
+
+
+def write(parts: Iterable[Part], heads: list[str], wanted: str, output: str | None, points: int) -> None:
     """Stream the parts in the wanted format to a file (through a temporary one) or to standard output."""
-    if wanted in ("parquet", "arrow"):
-        _binary(parts, wanted, str(output))
-        return
     if wanted in ("table", "markdown") and points > MAX_TABLE_ROWS:
         raise UsageError(f"{points:,} rows are too many for a {wanted}", "write them to a file: -o sweep.csv")
+    names = header(heads)
     if output in (None, "-"):
-        _text(parts, wanted, sys.stdout)
+        _text(parts, names, wanted, sys.stdout)
         sys.stdout.flush()
         return
     target = Path(str(output)).expanduser()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="") as stream:
-            _text(parts, wanted, stream)
+        if wanted in ("parquet", "arrow"):
+            _binary(parts, names, wanted, temporary)
+        else:
+            with temporary.open("w", encoding="utf-8", newline="") as stream:
+                _text(parts, names, wanted, stream)
         os.replace(temporary, target)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror or error}", "choose a folder you can write to") from error
@@ -69,51 +84,27 @@ def write(parts: Iterable[dict[str, Any]], wanted: str, output: str | None, poin
             temporary.unlink(missing_ok=True)
 
 
-def _text(parts: Iterable[dict[str, Any]], wanted: str, stream: IO[str]) -> None:
+def _text(parts: Iterable[Part], names: list[str], wanted: str, stream: IO[str]) -> None:
     if wanted == "jsonl":
         for part in parts:
-            stream.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows(part))
-        return
-    if wanted == "csv":
-        writer = None
+            stream.writelines(json.dumps(dict(zip(names, row, strict=True)), allow_nan=False) + "\n" for row in rows(part, names))
+    elif wanted == "csv":
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(names)
         for part in parts:
-            for row in rows(part):
-                if writer is None:
-                    names = list(row)
-                    writer = csv.DictWriter(stream, _columns(names), restval="", lineterminator="\n", extrasaction="ignore")
-                    writer.writeheader()
-                writer.writerow({k: "" if v is None else v for k, v in row.items()})
-        return
-    records = [row for part in parts for row in rows(part)]
-    page = _page(records)
-    stream.write(markdown(page) if wanted == "markdown" else plain(page))
+            writer.writerows(rows(part, names))
+    else:
+        records = [dict(zip(names, row, strict=True)) for part in parts for row in rows(part, names)]
+        page = _page(records, names[: names.index(COLUMNS[0])])
+        stream.write(markdown(page) if wanted == "markdown" else plain(page))
 
 
-def _columns(names: list[str]) -> list[str]:
-    """The columns of a CSV are those of an answered point even when the first one is not."""
-    from calc.serving.sweep import WORK_AXES
-
-    times = [f"{n}_{p}" for n in ("prefill_s", "decode_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high")]
-    every = [
-        *(n for n in names if n not in WORK_AXES and n not in times), *WORK_AXES, "fits", "max_concurrency", "kv_tokens", *times,
-        "decode_share", "prefill_bound", "decode_bound", "output_tokens_per_s", "usd_per_million_output_tokens", "note",
-    ]  # fmt: skip
-    heads = names[: names.index("batch_size")] if "batch_size" in names else []
-    return list(dict.fromkeys([*heads, *(n for n in every if n not in heads and n != "note"), "note"]))
-
-
-def _page(records: list[dict[str, Any]]) -> Page:
-    from calc.serving.sweep import WORK_AXES
-
-    names = list(dict.fromkeys(k for r in records for k in r))
-    heads = names[: names.index("batch_size")] if "batch_size" in names else []
-    varied = [n for n in WORK_AXES if len({r.get(n) for r in records}) > 1]
-    shown = [*heads, *varied, *(n for n in _SHOWN if any(r.get(n) not in (None, "") for r in records))]
+def _page(records: list[dict[str, Any]], heads: list[str]) -> Page:
+    varied = [n for n in WORK_AXES if len({r[n] for r in records}) > 1]
+    shown = [*heads, *varied, *(n for n in _SHOWN if any(r[n] not in (None, "") for r in records))]
     columns = tuple(Column(_HEADERS.get(n, n.replace("_", " ")), right=n not in heads, priority=_priority(n)) for n in shown)
-    lines = [[_cell(n, r.get(n)) for n in shown] for r in records]
-    fixed = ", ".join(
-        f"{_HEADERS[n]} {records[0].get(n):,}" for n in WORK_AXES if n not in varied and records[0].get(n) is not None
-    )
+    lines = [[_cell(n, r[n]) for n in shown] for r in records]
+    fixed = ", ".join(f"{_HEADERS[n]} {records[0][n]:,}" for n in WORK_AXES if n not in varied and records[0][n] is not None)
     return Page([f"{len(records)} points" + (f"; {fixed}" if fixed else "")], [Table(columns, lines)])
 
 
@@ -126,35 +117,40 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if "_s_" in name:
+    if name in _TIMES:
         return format_seconds(value)
     return format_number(value, 4) if isinstance(value, (int, float)) else str(value)
 
 
-def _binary(parts: Iterable[dict[str, Any]], wanted: str, output: str) -> None:
+def _binary(parts: Iterable[Part], names: list[str], wanted: str, target: Path) -> None:
+    """Column by column, without a Python value a cell."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise UsageError(f"{wanted} needs pyarrow", "pip install pyarrow, or write .csv or .jsonl") from None
-    target = Path(output).expanduser()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    writer = None
-    try:
+    schema = pa.schema([(name, _arrow_type(name, pa)) for name in names])
+    writer = pq.ParquetWriter(target, schema) if wanted == "parquet" else pa.ipc.new_file(str(target), schema)
+    with writer:
         for part in parts:
-            table = pa.Table.from_pylist(list(rows(part)))
-            if writer is None:
-                writer = (
-                    pq.ParquetWriter(temporary, table.schema)
-                    if wanted == "parquet"
-                    else pa.ipc.new_file(str(temporary), table.schema)
-                )
-            writer.write_table(table.cast(writer.schema) if wanted == "parquet" else table)
-        if writer is not None:
-            writer.close()
-            os.replace(temporary, target)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}", "choose a folder you can write to") from error
-    finally:
-        if temporary.parent.is_dir():
-            temporary.unlink(missing_ok=True)
+            points = len(part["fits"])
+            arrays = [_arrow_column(part.get(name), field.type, points, pa) for name, field in zip(names, schema, strict=True)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _arrow_type(name: str, pa: Any) -> Any:
+    if name in _WHOLE:
+        return pa.int64()
+    if name == "fits":
+        return pa.bool_()
+    return pa.float64() if name in COLUMNS and not name.endswith("bound") else pa.string()
+
+
+def _arrow_column(found: Any, kind: Any, points: int, pa: Any) -> Any:
+    if found is None:
+        return pa.nulls(points, kind)
+    if isinstance(found, str):
+        return pa.array([found or None] * points, kind)
+    if found.dtype.kind == "U":
+        return pa.array([v or None for v in found.tolist()], kind)
+    return pa.array(found, mask=found != found if found.dtype.kind == "f" else None).cast(kind)

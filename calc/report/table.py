@@ -31,11 +31,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """What a person reads: the answer first, then tables, then notes."""
+    """What a person reads: the answer first, then tables, then notes. Notes that begin with ``warning [`` go to standard error."""
 
     headline: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Notes that warn."""
+        return [n for n in self.notes if n.startswith("warning [")]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The other notes."""
+        return [n for n in self.notes if not n.startswith("warning [")]
 
 
 def terminal_width() -> int:
@@ -95,9 +105,9 @@ def plain(page: Page, width: int | None = None, *, bold: bool = False) -> str:
             lines += _row(row, table, kept, widths)
         if left_out:
             lines += textwrap.wrap(f"(not shown at {width} columns: {', '.join(reversed(left_out))})", width)
-    if page.notes:
+    if page.remarks:
         lines.append("")
-        for note in page.notes:
+        for note in page.remarks:
             lines += textwrap.wrap(note, width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
@@ -139,7 +149,7 @@ def markdown(page: Page) -> str:
         lines.append("|" + "|".join("---:" if c.right else "---" for c in table.columns) + "|")
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
         lines.append("")
-    lines += [f"- {note}" for note in page.notes]
+    lines += [f"- {note}" for note in page.remarks]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -161,5 +171,8 @@ def flatten(value: object, prefix: str = "") -> dict[str, object]:
             flat |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
         return flat
     if isinstance(value, list):
+        named = all(isinstance(v, dict) and "name" in v for v in value)
+        if value and named:  # rows with names become columns
+            return flatten({str(v["name"]): {k: x for k, x in v.items() if k != "name"} for v in value}, prefix)
         return {prefix: ";".join(str(v) for v in value)}
     return {prefix: value}

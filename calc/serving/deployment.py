@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calc.errors import UsageError
+from calc.errors import UsageError, require
 from calc.memory.budget import MemoryOptions, MemoryQuestion
 from calc.memory.engines import EngineLaw, engine
 from calc.numerics import canonical_dtype
@@ -42,6 +42,12 @@ class DeploymentOptions:
     efficiency: str | None = None
     memory: MemoryOptions = field(default_factory=MemoryOptions)
 
+    def __post_init__(self) -> None:
+        for name in (
+            "gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+        ):  # fmt: skip
+            require(getattr(self, name), name, 1, 1 << 16)
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -73,6 +79,8 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
     sharding, shard_warnings = _sharding(device, options)
     compute, dtype_warnings = compute_dtype(options.dtype, model.profile, device)
     has_rates = compute is not None and device.memory_bandwidth_gb_per_s is not None
+    if compute is not None and not has_rates:
+        dtype_warnings += (("no_rate", f"no memory bandwidth is known for {device.id}: times are not answered"),)
     kv_dtype = _kv_cache_dtype(options, model.profile, compute or "bf16")
     numbers = plan(
         model.profile.storage.dtype,
@@ -138,9 +146,14 @@ def _kv_cache_dtype(options: DeploymentOptions, model: ModelProfile, compute: st
     return model.storage.kv_cache or compute
 
 
-def _sharding(device: HardwareProfile, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
+def scale_up_limit(device: HardwareProfile) -> int:
+    """Most devices that share a fabric; without one, the eight slots of a server over PCIe."""
     domain = device.interconnect.scale_up_domain_size or 1
-    within = domain if domain > 1 else 8  # without a fabric, the eight slots of a server over PCIe
+    return domain if domain > 1 else 8
+
+
+def _sharding(device: HardwareProfile, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
+    within = scale_up_limit(device)
     tensor, pipeline, data = options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size
     gpus = options.gpus
     if gpus is not None and tensor is None and pipeline is None and data is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
 from calc.operators import work
+from calc.operators.step import is_encoder_only
 from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
 from calc.serving.phase import Phase, evaluate
@@ -84,7 +85,9 @@ def estimate(deployment: Deployment, workload: Workload) -> Estimate:
     prefill = evaluate(
         deployment, work.prefill(workload.batch_size, workload.input_len, workload.cached_len), answer_speed=fit.fits
     )
-    decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
+    decode = None
+    if not is_encoder_only(deployment.model.profile):
+        decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     return Estimate(
         workload,
         prefill,

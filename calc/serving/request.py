@@ -1,17 +1,22 @@
 """The workload of a request and its latency: time to first token, time per output token, end to end.
 
-TTFT = prefill of the whole prompt, ending with the first token. TPOT = mean decode step: the step time is affine in the context, so the
-step at the mean context is the mean. E2E = TTFT + (output - 1) TPOT.
+TTFT = prefill of the whole prompt, ending with the first token. TPOT = mean decode step: the step time is affine in the context up to
+where a window bends it, so each part counts at its own mean context. E2E = TTFT + (output - 1) TPOT.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calc.errors import require
 from calc.operators import work
+from calc.profiles.model import ChunkedAttention
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase, evaluate
 from calc.timing.step_time import NO_TIME, Range, rate
+
+#: Longest sequence and largest batch that are answered: beyond any machine, and products stay within exact arithmetic.
+MAX_TOKENS = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,10 @@ class Workload:
     output_len: int = 256
     context_len: int | None = None
     cached_len: int = 0
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("batch_size", 1), ("input_len", 1), ("output_len", 1), ("context_len", 1), ("cached_len", 0)):
+            require(getattr(self, name), name, minimum, MAX_TOKENS)
 
     @property
     def mean_context(self) -> int:
@@ -52,14 +61,54 @@ class Latency:
     output_tokens_per_s: Range
 
 
-def latency(deployment: Deployment, workload: Workload, prefill: Phase, decode: Phase) -> Latency:
+def bends(deployment: Deployment) -> list[int]:
+    """Contexts at which the decode step stops growing as it did: windows, chunks and selections of the model."""
+    found: set[int] = set()
+    for kind in deployment.model.profile.layer_kinds.values():
+        for mixer in kind.mixers:
+            indexer = getattr(mixer, "indexer", None)
+            blocks = (getattr(mixer, "block", 0) or 0) * (getattr(mixer, "topk_blocks", 0) or 0)
+            found |= {n for n in (getattr(mixer, "window", None), indexer and indexer.topk, blocks) if n}
+    return sorted(found)
+
+
+def smallest_chunk(deployment: Deployment) -> int | None:
+    """The smallest attention chunk of the model, at every multiple of which the decode step drops; None without chunks."""
+    kinds = deployment.model.profile.layer_kinds.values()
+    return min((m.chunk for k in kinds for m in k.mixers if isinstance(m, ChunkedAttention)), default=None)
+
+
+def pieces(first: int, last: int, bends: list[int], chunk: int | None = None) -> list[tuple[float, int]]:
+    """(mean context, steps) of the parts of ``first..last`` within which the step time is affine in the context."""
+    edges = [b for b in bends if first <= b < last]
+    if chunk:
+        edges += list(range(-(-first // chunk) * chunk, last, chunk))[:1000]
+    parts, start = [], first
+    for edge in [*sorted(set(edges)), last]:
+        parts.append(((start + edge) / 2, edge - start + 1))
+        start = edge + 1
+    return parts
+
+
+def mean_step(deployment: Deployment, workload: Workload) -> Range:
+    """Mean time of the decode steps of a request: each affine part of them at its own mean context."""
+    first = workload.input_len + 1
+    last = max(first, workload.input_len + workload.output_len - 1)
+    total: Range | None = None
+    for context, steps in pieces(first, last, bends(deployment), smallest_chunk(deployment)):
+        part = evaluate(deployment, work.decode(workload.batch_size, context)).time_s * (steps / (last - first + 1))
+        total = part if total is None else total + part
+    return total or NO_TIME
+
+
+def latency(deployment: Deployment, workload: Workload, prefill: Phase, decode: Phase | None) -> Latency:
     """Request latency from the two phases."""
-    mean = decode
-    if workload.decode_context != workload.mean_context:
-        mean = evaluate(deployment, work.decode(workload.batch_size, workload.mean_context), answer_speed=decode.timed is not None)
-    if prefill.timed is None or mean.timed is None:
+    if prefill.timed is None or (decode is not None and decode.timed is None):
         return Latency(NO_TIME, NO_TIME, NO_TIME, None, NO_TIME)
-    rest = mean.time_s * (workload.output_len - 1)
+    if decode is None:  # an encoder: the pass is the answer
+        return Latency(prefill.time_s, NO_TIME, prefill.time_s, 0.0, NO_TIME)
+    mean = mean_step(deployment, workload)
+    rest = mean * (workload.output_len - 1)
     e2e = prefill.time_s + rest
     share = float(rest.expected / e2e.expected) if rest.expected is not None and e2e.expected else None
-    return Latency(prefill.time_s, mean.time_s, e2e, share, rate(workload.batch_size * workload.output_len, e2e))
+    return Latency(prefill.time_s, mean, e2e, share, rate(workload.batch_size * workload.output_len, e2e))

@@ -1,24 +1,45 @@
-"""Time of a collective: bytes over a link in one direction, and the latency of a message.
+"""Time of a collective: bytes over a link in one direction, the latency of a message, and what cutting a model over ranks costs.
 
-Thakur, Rabenseifner, Gropp 2005; NCCL documentation (ring, tree, in-switch reduction).
+Thakur, Rabenseifner, Gropp 2005 (ring, tree, direct algorithms); NCCL documentation (in-switch reduction); vLLM custom_all_reduce
+(one-shot kernels over peer memory).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from calc.arrays import Number, minimum
+from calc.arrays import Number, maximum, minimum, where
 from calc.operators.operator import Collective
 from calc.profiles.hardware import HardwareProfile
+
+#: Messages up to this size go to one-shot kernels in engines that have them (vLLM custom_all_reduce: 512 KiB up to 4 ranks, then 256).
+ONE_SHOT_BYTES = {2: 8 << 20, 4: 512 << 10, 8: 256 << 10}
+ONE_SHOT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "nim", "gpt-fast")
+_MICROSECOND = 1e-6
+#: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its bytes and its filling, a one-shot kernel's latency
+#: in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce`` and ``one-shot`` of
+#: the shared effect file).
+USUAL_STAGE, USUAL_BYTES, USUAL_FILL = 5.0, 1.2, 2.5
+USUAL_ONE_SHOT, USUAL_ONE_SHOT_BYTES = 5.5, 1.7
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins the ranks: bytes per second in one direction, and whether the switch reduces (NVLink SHARP)."""
+    """What joins the ranks: bytes per second in one direction, whether the switch reduces (NVLink SHARP), and its kind: ``fabric``,
+    ``bridge``, ``pcie`` or ``network``. A network joins groups of ``local_ranks`` that share a fabric of ``local_bandwidth``."""
 
     name: str
     bandwidth: float
     reduces_in_switch: bool = False
+    kind: str = "fabric"
+    local_ranks: int = 1
+    local_bandwidth: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The kind of link, in-switch reduction apart: collectives behave alike on links of one label."""
+        return f"{self.kind} with in-switch reduction" if self.reduces_in_switch else self.kind
 
 
 def link(hardware: HardwareProfile, ranks: int) -> Link | None:
@@ -35,13 +56,21 @@ def link(hardware: HardwareProfile, ranks: int) -> Link | None:
             wires.scale_up_name or "scale-up link",
             wires.scale_up_gb_per_s_per_direction * 1e9,
             _reduces_in_switch(wires.scale_up_name, wires.scale_up_topology),
+            "bridge" if "bridge" in (wires.scale_up_topology or "") else "fabric",
         )
     if ranks > max(domain, 8) and wires.scale_out_gb_per_s_per_direction_per_device:
-        return Link("network", wires.scale_out_gb_per_s_per_direction_per_device * 1e9)
+        fabric = wires.scale_up_gb_per_s_per_direction or wires.pcie_gb_per_s_per_direction
+        return Link(
+            "network",
+            wires.scale_out_gb_per_s_per_direction_per_device * 1e9,
+            kind="network",
+            local_ranks=domain if wires.scale_up_gb_per_s_per_direction else 8 if fabric else 1,
+            local_bandwidth=(fabric or 0) * 1e9,
+        )
     if wires.pcie_gb_per_s_per_direction:
-        return Link("PCIe", wires.pcie_gb_per_s_per_direction * 1e9)
+        return Link("PCIe", wires.pcie_gb_per_s_per_direction * 1e9, kind="pcie")
     if wires.scale_out_gb_per_s_per_direction_per_device:
-        return Link("network", wires.scale_out_gb_per_s_per_direction_per_device * 1e9)
+        return Link("network", wires.scale_out_gb_per_s_per_direction_per_device * 1e9, kind="network")
     return None
 
 
@@ -52,10 +81,16 @@ def _reduces_in_switch(name: str | None, topology: str | None) -> bool:
 
 
 def transfer_s(collective: Collective | None, wires: Link | None) -> Number:
-    """Seconds that the bytes of one rank need on the link (ring or direct algorithm), without latency."""
+    """Seconds that the bytes of one rank need on the link (ring or direct algorithm; an all-reduce over a network is summed inside
+    every group first, so that each rank carries its part of the message across), without latency."""
     if collective is None or wires is None:
         return 0.0
-    return collective.bytes_per_rank / wires.bandwidth
+    local = min(wires.local_ranks, collective.ranks)
+    if collective.kind != "all-reduce" or local <= 1 or not wires.local_bandwidth:
+        return collective.bytes_per_rank / wires.bandwidth
+    groups = -(-collective.ranks // local)
+    inside = 2 * (local - 1) / local * collective.message_bytes / wires.local_bandwidth
+    return inside + 2 * (groups - 1) / groups * collective.message_bytes / local / wires.bandwidth
 
 
 def floor_s(collective: Collective | None, wires: Link | None) -> Number:
@@ -67,3 +102,79 @@ def floor_s(collective: Collective | None, wires: Link | None) -> Number:
         in_switch = (1 + 1 / collective.ranks) * collective.message_bytes / wires.bandwidth
         return minimum(seconds, in_switch)
     return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Sizes of a collective's time in seconds at the nominal link: stages of 1 us, bytes, and the filling of a chunked pipeline (the
+    geometric mean of both). ``one_shot`` is 1 where a single kernel over peer memory carries the message, else 0 (elementwise)."""
+
+    latency_s: Number
+    bytes_s: Number
+    fill_s: Number
+    one_shot: Number
+
+    @property
+    def usual_s(self) -> Number:
+        """Seconds that such a message usually takes between the devices of one host."""
+        ring = self.latency_s * USUAL_STAGE + self.bytes_s * USUAL_BYTES + self.fill_s * USUAL_FILL
+        direct = self.latency_s * USUAL_ONE_SHOT + self.bytes_s * USUAL_ONE_SHOT_BYTES
+        return ring * (1 - self.one_shot) + direct * self.one_shot
+
+
+def cost(collective: Collective, wires: Link, *, one_shot_kernels: bool = False) -> Cost:
+    """The algorithm by kind and message size. Ring and tree pass log2(ranks) + 1 stages; a one-shot all-reduce is one stage in which
+    each rank reads the whole message of every other."""
+    ranks, seconds = collective.ranks, transfer_s(collective, wires)
+    stages = 1.0 if collective.kind in ("send", "all-to-all") else 1.0 + math.log2(ranks)
+    latency = stages * _MICROSECOND
+    fill = (latency * seconds) ** 0.5
+    peers = wires.kind in ("fabric", "bridge")
+    if collective.kind != "all-reduce" or not one_shot_kernels or not peers or ranks > max(ONE_SHOT_BYTES):
+        return Cost(latency, seconds, fill, 0)
+    limit = next(size for most, size in ONE_SHOT_BYTES.items() if ranks <= most)
+    direct = where(collective.message_bytes <= limit, 1, 0)
+    all_read = (ranks - 1) * collective.message_bytes / wires.bandwidth
+    return Cost(
+        _MICROSECOND * direct + latency * (1 - direct),
+        all_read * direct + seconds * (1 - direct),
+        fill * (1 - direct),
+        direct,
+    )
+
+
+def destinations(num_experts: int, per_token: int, ranks: int) -> float:
+    """Expected number of different ranks that the ``per_token`` experts of one token lie on, experts dealt out evenly over ``ranks``:
+    the copies of a token that a de-duplicating all-to-all sends, its own rank included."""
+    held = num_experts // ranks
+    missed = math.comb(num_experts - held, per_token) / math.comb(num_experts, per_token)
+    return ranks * (1 - missed)
+
+
+def all_to_all_bytes(tokens: Number, copies: float, ranks: int, bytes_per_copy: float) -> Number:
+    """Bytes that one rank sends for its own ``tokens``: every copy but those that stay (share 1/ranks)."""
+    return tokens * copies * (1 - 1 / ranks) * bytes_per_copy
+
+
+def imbalance(ranks: int, mean_tokens: Number) -> Number:
+    """Load of the fullest rank over the mean when ``ranks`` receive ``mean_tokens`` each at random (balls in bins, Raab and Steger
+    1998); at most what a rank would hold if all came to it."""
+    if ranks <= 1:
+        return 1.0
+    spread = (2 * math.log(ranks) / maximum(mean_tokens, 1e-9)) ** 0.5
+    return minimum(1 + spread, ranks)
+
+
+def bubble(micro_batches: Number, stages: int) -> Number:
+    """Share of a pipeline's time in which a stage waits, while ``micro_batches`` pass through ``stages`` once."""
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def pipeline_speedup(micro_batches: Number, stages: int) -> Number:
+    """How many times faster ``stages`` devices finish ``micro_batches`` than one after another: m n / (m + n - 1)."""
+    return micro_batches * stages / (micro_batches + stages - 1)
+
+
+def overlapped_s(compute_s: Number, network_s: Number, overlap: float) -> Number:
+    """Compute and network with a share ``overlap`` of the shorter hidden behind the longer: 0 is the sum, 1 the larger."""
+    return compute_s + network_s - overlap * minimum(compute_s, network_s)

@@ -5,12 +5,13 @@ Williams, Waterman, Patterson 2009. An operator overlaps its own loads and arith
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from calc.arrays import Number, maximum
 from calc.operators.operator import Operator
 from calc.profiles.hardware import HardwareProfile
-from calc.timing import network
+from calc.timing import network, paths
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Ceilings:
     """What one device can do at most: operations per second by compute dtype, bytes per second of memory and of the link in use.
 
     ``read_bandwidth`` by dtype may replace ``bandwidth`` for operators of that dtype where it was measured so. ``launch_s`` is added
-    per call where it was measured.
+    per call where it was measured. ``paths`` names the type that an engine's kernels really run in (see ``paths``).
     """
 
     name: str
@@ -27,10 +28,15 @@ class Ceilings:
     link: network.Link | None = None
     read_bandwidth: dict[str, float] = field(default_factory=dict)
     launch_s: float = 0.0
+    paths: Mapping[str, str] = field(default_factory=dict)
 
     def peak(self, dtype: str) -> float | None:
         """Operations per second of a compute dtype, None where the device has no such path."""
         return self.peaks.get(dtype)
+
+    def peak_for(self, operator: Operator) -> float | None:
+        """Operations per second of the path that runs an operator."""
+        return self.peaks.get(paths.dtype(operator, self.paths))
 
     def bandwidth_for(self, dtype: str) -> float | None:
         """Bytes per second of memory for an operator of a dtype."""
@@ -42,10 +48,11 @@ class Ceilings:
         return peak / bandwidth if peak and bandwidth else None
 
 
-def datasheet(hardware: HardwareProfile, ranks: int = 1) -> Ceilings:
+def datasheet(hardware: HardwareProfile, ranks: int = 1, kernel_paths: Mapping[str, str] | None = None) -> Ceilings:
     """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices."""
     peaks = {d: tflops * 1e12 for d, tflops in _peaks(hardware).items()}
-    return Ceilings(hardware.id, peaks, hardware.bandwidth_bytes_per_s, network.link(hardware, ranks))
+    bandwidth = hardware.bandwidth_bytes_per_s
+    return Ceilings(hardware.id, peaks, bandwidth, network.link(hardware, ranks), paths=kernel_paths or {})
 
 
 def _peaks(hardware: HardwareProfile) -> dict[str, float]:
@@ -93,7 +100,7 @@ def operator_time(operator: Operator, ceilings: Ceilings) -> Number:
 
 
 def _bounds(operator: Operator, ceilings: Ceilings, traffic: Number, network_s: Number) -> Bounds:
-    peak = ceilings.peak(operator.compute_dtype)
+    peak = ceilings.peak_for(operator)
     bandwidth = ceilings.bandwidth_for(operator.compute_dtype)
     if peak is None or bandwidth is None:  # callers refuse such devices before any time is asked for
         raise ValueError(f"{ceilings.name} has no rate for {operator.compute_dtype}")

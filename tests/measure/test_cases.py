@@ -12,7 +12,7 @@ from calc.measure.session import measure
 from calc.operators import work as step_work
 from calc.operators.sharding import Sharding
 from calc.operators.step import step_operators
-from calc.profiles.model import Block, ChunkedAttention, Experts, LayerKind, SlidingAttention
+from calc.profiles.model import Block, ChunkedAttention, Experts, LatentAttention, LayerKind, SlidingAttention
 from tests.measure.simulated_device import ATTENTION, GATED, tiny_model
 
 #: Makes torch and numpy unimportable in a child process.
@@ -110,6 +110,16 @@ def test_what_has_no_kernel_is_named():
     measured = {e.operator.name for e in work.entries if e.case_id}
     missing = {e.operator.name for e in work.entries if not e.case_id}
     assert measured | missing == {e.operator.name for e in work.entries}
+
+
+def test_latent_attention_does_not_pass_for_attention_over_heads():
+    latent = LatentAttention(
+        num_attention_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32
+    )
+    model = tiny_model(layer_kinds={"decoder": LayerKind(mixers=[latent], feed_forwards=[GATED])})
+    work = workload(model, "bf16")
+    assert not [c for c in work.cases if c.op_class == "attention"]
+    assert any("attention of this kind" in n for n in work.not_measured)
 
 
 def test_shapes_are_those_of_one_rank():

@@ -8,9 +8,21 @@ from typing import Protocol
 from calc.errors import UnknownNameError, did_you_mean
 from calc.memory.budget import Capacity, MemoryQuestion
 
-_MODULES = {"ideal": "ideal", "vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tensorrt-llm": "tensorrt_llm"}
+_MODULES = {
+    "ideal": "ideal",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llama.cpp": "llama_cpp",
+    "tensorrt-llm": "tensorrt_llm",
+}
 #: Other names that people and logs use.
-_ALIASES = {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "trt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm"}
+_ALIASES = {
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "llama_cpp": "llama.cpp",
+    "trt-llm": "tensorrt-llm",
+    "trtllm": "tensorrt-llm",
+}
 
 
 class EngineLaw(Protocol):

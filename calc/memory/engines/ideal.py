@@ -9,7 +9,7 @@ from calc.arrays import Number
 from calc.memory import capacity as figures
 from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, remainder
 from calc.memory.capacity import Capacity, Rank, Summary
-from calc.memory.kv_cache import RankCache
+from calc.memory.kv_cache import RankCache, shared_tokens
 from calc.memory.weights import stage_bytes
 
 NAME = "ideal"
@@ -31,9 +31,11 @@ class BytePool:
 
     def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
         """Requests of ``context`` tokens that find room at once; a shared prefix is stored once where it grows with the context."""
-        shared = prefix * self.cache.bytes_per_token
-        each = self.cache.ideal_bytes(context) - shared
-        return max(0.0, kv_bytes - shared) / each if self.cache.layers else math.inf
+        if not self.cache.layers:
+            return math.inf
+        per_token = self.cache.bytes_per_token
+        each = self.cache.ideal_bytes(context) - (shared_tokens(prefix, context) * per_token if prefix else 0)
+        return max(0.0, kv_bytes - prefix * per_token) / each
 
     def printed_concurrency(self, kv_bytes: int, length: int) -> float:
         """Requests of ``length`` tokens at once."""
@@ -53,7 +55,8 @@ def capacity(question: MemoryQuestion) -> Capacity:
     """What would fit if memory held nothing but weights and cache."""
     options = question.options
     utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION
-    ranks, warnings = [], []
+    ranks: list[Rank] = []
+    warnings: list[tuple[str, str]] = []
     for stage, cache in enumerate(question.caches()):
         memory, said = device_memory(question, framework=False, stage=stage)
         warnings += said

@@ -8,10 +8,11 @@ from calc.memory.capacity import Capacity, Rank, Summary
 from calc.memory.engines import vllm_settings, vllm_terms
 from calc.memory.engines.compressed_pool import widened
 from calc.memory.engines.version import Warnings, shown
-from calc.memory.engines.vllm_blocks import block_pools
+from calc.memory.engines.vllm_blocks import BlockPool, block_pools
 from calc.memory.engines.vllm_settings import NAME as NAME
 from calc.memory.engines.vllm_settings import NEWEST_VERSION as NEWEST_VERSION
 from calc.memory.engines.vllm_settings import Settings
+from calc.memory.term import Figure
 
 
 def capacity(question: MemoryQuestion) -> Capacity:
@@ -26,6 +27,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
         chosen.max_num_seqs,
         chosen.max_num_batched_tokens,
         warnings + memory_warnings,
+        _printed(ranks),
     )
     return widened(figures.assemble(question, summary, ranks))
 
@@ -41,7 +43,7 @@ def _ranks(question: MemoryQuestion, chosen: Settings) -> tuple[list[Rank], Warn
         warnings += said
         taken = (
             vllm_terms.weights(question, chosen, stage),
-            vllm_terms.activation(question, chosen),
+            vllm_terms.activation(question, chosen, stage),
             vllm_terms.outside_torch(question, chosen, stage),
             vllm_terms.graphs(question, chosen),
         )
@@ -49,6 +51,14 @@ def _ranks(question: MemoryQuestion, chosen: Settings) -> tuple[list[Rank], Warn
         kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", chosen.utilization), taken))
         ranks.append(Rank(stage, memory, taken, kv, pool))
     return ranks, tuple(dict.fromkeys(warnings))
+
+
+def _printed(ranks: list[Rank]) -> tuple[Figure, ...]:
+    """The lines on the pages of hybrid models."""
+    pool = ranks[0].pool
+    if not isinstance(pool, BlockPool) or not pool.largest_state_bytes:
+        return ()
+    return (Figure("page_padding", pool.padding_percent, "percent"),)
 
 
 def sequences(question: MemoryQuestion, capacity: Capacity, context: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from calc.arrays import Number, ceil_div, minimum
 from calc.memory.engines.compressed_pool import CompressedPool, is_compressed
 from calc.memory.engines.vllm_settings import Settings
-from calc.memory.kv_cache import LayerCache, RankCache
+from calc.memory.kv_cache import LayerCache, RankCache, shared_tokens
 from calc.memory.memo import remembered
 from calc.operators.cache_law import CacheLaw
 
@@ -39,6 +39,13 @@ class BlockPool:
     layers: tuple[Group, ...]
     block_tokens: int
     settings: Settings
+    largest_state_bytes: int = 0  # of one recurrent layer
+
+    @property
+    def padding_percent(self) -> float:
+        """How much the page of a recurrent layer is padded to that of attention, in percent of the state (a line of the log)."""
+        state = self.largest_state_bytes
+        return 100 * (self.page_bytes - state) / state if state else 0.0
 
     @property
     def block_bytes(self) -> float:
@@ -69,17 +76,19 @@ class BlockPool:
             return ceil_div(minimum(law.limit - 1 + self.settings.lookahead, tokens), block) + 1
         return ceil_div(tokens, block)
 
-    def shared_blocks(self, prefix: int) -> int:
+    def shared_blocks(self, prefix: Number) -> Number:
         """Whole blocks that a common prefix of all requests takes once: those of the groups whose cache grows with the context."""
-        tokens = -(-prefix // self.cache.decode_context)
+        tokens = prefix // self.cache.decode_context
         growing = (g for g in self.layers if g.law.kind != "state" and not g.law.fixed_tokens)
         return sum(g.groups * (tokens // g.block_tokens) for g in growing if g.law.limit is None or not self.settings.groups)
 
     def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
         """Requests of ``context`` tokens that find room at once."""
-        shared = self.shared_blocks(prefix) if prefix else 0
-        own = self.blocks_per_request(context) - shared
-        return max(0, self.blocks(kv_bytes) - shared) / own
+        own = self.blocks_per_request(context)
+        if not prefix:
+            return self.blocks(kv_bytes) / own
+        own = own - self.shared_blocks(shared_tokens(prefix, context))
+        return max(0, self.blocks(kv_bytes) - int(self.shared_blocks(prefix))) / own
 
     def printed_concurrency(self, kv_bytes: int, length: int) -> float:
         """Blocks over the blocks of a request; tokens over length before groups (mid 2025)."""
@@ -122,13 +131,14 @@ def block_pool(cache: RankCache, chosen: Settings, max_model_len: int, speculati
         if not states:
             return _single_group(cache, whole, replace(chosen, groups=False))
     groups = [Group(la.law, la.count, 0, int(page // cache.token_bytes(la.law))) for la in attention]
+    sizes = [state_bytes(cache, layer, speculative_tokens) for layer in states]
+    page = max(page, *map(float, sizes)) if sizes else page
     for layer in states:
-        page = max(page, float(state_bytes(cache, layer, speculative_tokens)))
         groups.append(Group(layer.law, layer.count, 0, block if chosen.state_blocks == 0 else max_model_len))
     merged = _by_kind(groups)
     size = _group_size([g.layers for g in merged])
     final = tuple(replace(g, groups=-(-g.layers // size)) for g in merged)
-    return BlockPool(cache, page or 1.0, size, final, block, chosen)
+    return BlockPool(cache, page or 1.0, size, final, block, chosen, max(sizes, default=0))
 
 
 def _whole(layer: LayerCache) -> LayerCache:

@@ -33,7 +33,7 @@ def compressed_tensors(q: Config, draft: Draft, covered: Callable[[Config, Draft
         found |= reached
         if "Linear" in targets and not Patterns(q.items("ignore") or []).names("lm_head"):
             found["lm_head"] = scheme
-    return found, _cache(q)
+    return found, cache_of(q)
 
 
 def _scheme(group: Config, weights: Config) -> Scheme:
@@ -51,7 +51,11 @@ def _scheme(group: Config, weights: Config) -> Scheme:
     return integer_scheme(weights, bits, whole, offset_bits=0 if weights.flag("symmetric", default=True) or bits != 4 else 4)
 
 
-def _cache(q: Config) -> str | None:
+def cache_of(q: Config) -> str | None:
+    """The format of the KV cache that the checkpoint asks for."""
+    named = q.get("kv_cache_scheme")
+    if isinstance(named, str) and named.lower() in ("fp8", "int8", "nvfp4"):
+        return named.lower()
     scheme = q.section("kv_cache_scheme")
     if scheme is None:
         return None

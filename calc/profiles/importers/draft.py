@@ -69,6 +69,7 @@ class Draft:
     state_dtype: str | None = None
     quirks: list[str] = field(default_factory=list)
     storage_roles: dict[str, str] = field(default_factory=dict)  # formats that the family itself fixes
+    module_folders: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → where its modules stand, where unusual
 
 
 def stack_of(

@@ -17,6 +17,7 @@ from calc.profiles.importers.draft import Draft, structure
 from calc.profiles.importers.families import family_of, known_types
 from calc.profiles.importers.json_file import JsonDocument, parse_json, read_json
 from calc.profiles.importers.quantization import storage_of
+from calc.profiles.importers.safetensors_index import stored_bytes
 from calc.profiles.importers.towers import towers_of
 from calc.profiles.importers.unknown_keys import warn_of_defaults, warn_of_unread
 from calc.profiles.importers.wrappers import text_config
@@ -53,13 +54,19 @@ def import_config(
 
 
 def import_folder_or_file(source: Path) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Import ``config.json`` by its path or that of its folder, with what stands beside it."""
+    """Import ``config.json`` by its path or that of its folder, with what stands beside it: quantisation, safetensors files."""
     path = source / CONFIG_NAME if source.is_dir() else source
     if source.is_dir() and not path.is_file():
         raise ProfileError(f"{source}: holds no {CONFIG_NAME}", "name the folder of a downloaded model or the file itself")
+    in_folder = path.name == CONFIG_NAME
     beside = path.parent / QUANT_CONFIG_NAME
-    quantization = read_json(beside) if path.name == CONFIG_NAME and beside.is_file() else None
-    return import_config(read_json(path), hub_id_of(path), quantization)
+    quantization = read_json(beside) if in_folder and beside.is_file() else None
+    profile, warnings = import_config(read_json(path), hub_id_of(path), quantization)
+    stored = stored_bytes(path.parent, profile.num_hidden_layers) if in_folder else None
+    if stored:
+        storage = msgspec.structs.replace(profile.storage, total_bytes=stored.total, role_bytes=stored.by_role)
+        profile = msgspec.structs.replace(profile, storage=storage)
+    return profile, warnings
 
 
 def import_text(content: str | bytes, name: str = "config.json", hub_id: str | None = None) -> tuple[ModelProfile, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from calc.errors import UnknownNameError
 from calc.numerics import canonical_dtype
-from calc.profiles.importers.compressed_tensors import compressed_tensors
+from calc.profiles.importers.compressed_tensors import cache_of, compressed_tensors
 from calc.profiles.importers.config import MISSING, Config
 from calc.profiles.importers.draft import Draft
 from calc.profiles.importers.json_file import JsonDocument
@@ -25,11 +25,11 @@ _IGNORE = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_module
 def storage_of(root: Config, text: Config, draft: Draft, beside: JsonDocument | None) -> Storage:
     """How the checkpoint stores its weights."""
     dtype = _dtype(root, text)
-    roles: dict[Any, str] = dict(draft.storage_roles)
     section = _section(root, text, beside)
+    schemes, kv_cache = _schemes(section, draft) if section else ({}, None)
+    roles: dict[Any, str] = dict(draft.storage_roles)
     if section is None:
         return Storage(dtype=dtype, roles=roles)
-    schemes, kv_cache = _schemes(section, draft)
     sixteen = dtype if dtype in ("bf16", "fp16") else "bf16"
     group_size = None
     for role in ROLES:
@@ -110,7 +110,13 @@ def _fp8(q: Config, draft: Draft) -> tuple[Schemes, str | None]:
     if block is not None and block != [128, 128]:
         q.warn(f"scales per block of {block} are counted as per block of [128, 128]")
     q.ignore("fmt", "activation_scheme", "scale_fmt")
-    return covered(q, draft, Scheme("fp8-block" if block else "fp8")), None
+    scheme = Scheme("fp8-block" if block else "fp8")
+    if not q.has("quantized_layers"):
+        return covered(q, draft, scheme), None
+    # A second pass quantised some modules further; its ignore list says nothing about the first.
+    found = dict.fromkeys(ROLES, scheme) | _mixed(q, draft)
+    draft.storage_roles.clear()
+    return found, None
 
 
 def _fp8_channel(q: Config, draft: Draft) -> tuple[Schemes, str | None]:
@@ -168,7 +174,8 @@ _MODELOPT = {
 
 def _modelopt(q: Config, draft: Draft) -> tuple[Schemes, str | None]:
     kv = (q.word("kv_cache_quant_algo") or "").upper()
-    cache = {"": None, "NONE": None, "FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8"}
+    stated = cache_of(q)
+    cache = {"": stated, "NONE": None, "FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8"}
     if kv not in cache:
         raise q.unknown("kv_cache_quant_algo", kv, cache, "format of the KV cache")
     algorithm = (q.word("quant_algo") or "").upper()
@@ -189,8 +196,8 @@ def _mixed(q: Config, draft: Draft) -> Schemes:
         raise q.fault("quantized_layers", "is missing although quant_algo is MIXED_PRECISION")
     by_algorithm: dict[str, list[str]] = {}
     for module in layers.data:
-        entry = layers.section(module)
-        algorithm = ((entry.word("quant_algo") if entry else None) or "").upper()
+        entry = layers.data[module]
+        algorithm = str(entry.get("quant_algo")).upper() if isinstance(entry, dict) else "none"
         if algorithm not in _MODELOPT:
             raise layers.unknown(module, algorithm, _MODELOPT, "quantisation algorithm")
         by_algorithm.setdefault(algorithm, []).append(module)

@@ -10,16 +10,16 @@ from calc.profiles.importers.mechanisms.decoder import Family
 MODULES: dict[str, tuple[str, ...]] = {
     "llama": (
         "llama", "mistral", "ministral", "ministral3", "granite", "arcee", "apertus", "smollm3", "internlm", "internlm2", "internlm3",
-        "baichuan", "minicpm", "seed_oss", "exaone", "exaone4", "ernie4_5", "olmo", "olmo2", "olmo3", "mimo", "hunyuan_v1_dense",
+        "baichuan", "minicpm", "orion", "seed_oss", "exaone", "exaone4", "ernie4_5", "olmo", "olmo2", "olmo3", "mimo", "hunyuan_v1_dense",
     ),
-    "qwen": ("qwen2", "qwen3"),
+    "qwen": ("qwen", "qwen2", "qwen3"),
     "gemma": ("gemma", "gemma2", "gemma3_text"),
     "phi": ("phi", "phi-msft", "phi3", "phi3small"),
     "layer_norm": ("cohere", "cohere2", "stablelm", "starcoder2", "nemotron"),
-    "glm": ("chatglm", "glm", "glm4"),
+    "glm": ("chatglm", "glm", "glm4", "glm4v_text"),
     "moe": (
         "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "phimoe", "gpt_oss", "dbrx", "grok-1",
-        "ernie4_5_moe", "deepseek", "dots1", "glm4_moe", "bailing_moe", "hunyuan_v1_moe", "hunyuan",
+        "ernie4_5_moe", "deepseek", "dots1", "glm4_moe", "glm4v_moe_text", "bailing_moe", "hunyuan_v1_moe", "hunyuan",
     ),
     "sparse_decoders": ("llama4_text", "minimax_m2", "minimax_m3", "mimo_v2_flash", "step3_text", "step3p5", "step3p7"),
     "latent": (
@@ -53,6 +53,8 @@ ALIASES: dict[str, str] = {
     "qwen3_vl_moe_text": "qwen3_moe",
     "step3p5_flash": "step3p5",
     "bailing_moe_v2": "bailing_moe",
+    "deepseek_ref": "deepseek_v4",
+    "minimax_m3_vl_text": "minimax_m3",
 }
 
 

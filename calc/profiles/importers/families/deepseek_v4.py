@@ -99,6 +99,7 @@ def deepseek_v4(c: Config) -> Draft:
         return LayerKind(mixers=[mixers[ratios[i]]], feed_forwards=list(parts), extras=extras)
 
     found = model(c, [layer(i) for i in range(count)], extras=_stream_head(streams, hidden))
+    found.module_folders.update(experts=("ffn.experts.0", "ffn.experts", "mlp.experts.0"), shared_experts=("ffn.shared_experts",))
     if c.word("expert_dtype") == "fp4":
         found.storage_roles["experts"] = "fp4-block"
     if modules:

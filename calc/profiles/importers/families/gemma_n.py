@@ -65,9 +65,9 @@ def gemma3n(c: Config) -> Draft:
 
 def _global_heads(c: Config, g: Geometry) -> Geometry:
     """Full layers: a head size of their own; where keys serve as values, also fewer heads and no value weights."""
-    size = _listed_size(c) or c.optional("global_head_dim") or g["head_dim"]
+    size = _listed(c, "head_dim") or c.optional("global_head_dim") or g["head_dim"]
     same = c.flag("attention_k_eq_v")
-    keys = c.optional("num_global_key_value_heads")
+    keys = c.optional("num_global_key_value_heads") or _listed(c, "num_key_value_heads")
     rope = c.section("rope_parameters")
     wide = rope.section("full_attention") if rope else None
     found = g | {"head_dim": size, "rotary_dim": rotary_dim(wide, size) if wide else None, "k_eq_v": same}
@@ -78,19 +78,20 @@ def _global_heads(c: Config, g: Geometry) -> Geometry:
     return found
 
 
-def _listed_size(c: Config) -> int | None:
-    """Newer files list what differs layer by layer: one head size for all that are listed."""
+def _listed(c: Config, key: str) -> int | None:
+    """Newer files list what differs layer by layer: one value for all layers that are listed."""
     listed = c.section("per_layer_config")
-    sizes = {entry.integer("head_dim") for key in (listed.data if listed else ()) if (entry := listed and listed.section(key))}
-    if len(sizes) > 1:
-        raise c.fault("per_layer_config", f"lists head sizes {sorted(sizes)}; one size is expected")
-    return sizes.pop() if sizes else None
+    entries = [listed.section(number) for number in listed.data] if listed else []
+    values = {value for entry in entries if entry and (value := entry.optional(key))}
+    if len(values) > 1:
+        raise c.fault("per_layer_config", f"gives {key} the values {sorted(values)}; one value is expected")
+    return values.pop() if values else None
 
 
 def gemma4(c: Config) -> Draft:
     """Experts beside the dense part in some sizes, embeddings per layer in others; a scalar a layer."""
     count, hidden = c.layers(*LAYERS), c.integer(*HIDDEN)
-    words, window = windows(c, every(6))
+    words, window = windows(c, lambda i: "sliding" if (i + 1) % 6 and i < count - 1 else "full")  # the last layer is full
     own = _shared_from(c, count)
     near = geometry(c, **bias(c.flag("attention_bias")), qk_norm="head")
     far = _global_heads(c, near)
@@ -113,7 +114,9 @@ def gemma4(c: Config) -> Draft:
 
     tables = _per_layer_table(c, count, hidden, side) if side else []
     c.ignore("vocab_size_per_layer_input")
-    return model(c, [layer(i) for i in range(count)], tie=True, extras=tables)
+    found = model(c, [layer(i) for i in range(count)], tie=True, extras=tables)
+    found.module_folders["experts"] = ("experts", "experts.0")
+    return found
 
 
 _GEMMA3N = {

@@ -49,5 +49,6 @@ _GLM = {
 FAMILIES = {
     "chatglm": Family(chatglm, _CHATGLM),
     "glm": Family(glm, _GLM),
-    "glm4": Family(glm4, _GLM | {"num_attention_heads": 32}),
+    "glm4": Family(glm4, _GLM),
+    "glm4v_text": Family(glm4, _GLM),
 }

@@ -22,13 +22,14 @@ def _biases(c: Config) -> tuple[dict[str, bool], list[Extra]]:
     if not c.flag("attention_bias"):
         return {}, []
     width = c.integer("kv_lora_rank") + c.count("qk_rope_head_dim")
-    return {"q_bias": True, "o_bias": True}, [Extra(name="kv_a_bias", elements=width, kind="vector")]
+    low_rank = c.optional("q_lora_rank") is not None  # a full query projection has no bias
+    return {"q_bias": low_rank, "o_bias": True}, [Extra(name="kv_a_bias", elements=width, kind="vector")]
 
 
 def _indexer(c: Config, role: Role) -> Indexer | None:
     if not c.optional("index_topk"):
         return None
-    c.ignore("indexer_rope_interleave")
+    c.ignore("indexer_rope_interleave", "index_topk_freq", "index_share_for_mtp_iteration")
     return Indexer(
         num_heads=c.integer("index_n_heads"), head_dim=c.integer("index_head_dim"), topk=c.integer("index_topk"), role=role
     )
@@ -65,7 +66,7 @@ def deepseek(c: Config) -> Draft:
     parts, routed = _parts(c, count, correction=method == "noaux_tc")
     biases, extras = _biases(c)
     roles = _indexer_roles(c, count)
-    mixers: dict[Role, LatentAttention] = {role: latent(c, indexer=_indexer(c, role), **biases) for role in roles}
+    mixers: dict[Role, LatentAttention] = {role: latent(c, indexer=_indexer(c, role), **biases) for role in dict.fromkeys(roles)}
     common: dict[str, Any] = {"extras": extras}
     found = model(c, stack_of(count, lambda i: mixers[roles[i]], lambda i: parts[i], **common))
     modules = c.count("num_nextn_predict_layers")

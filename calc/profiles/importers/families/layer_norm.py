@@ -48,6 +48,9 @@ def stablelm(c: Config) -> Draft:
 def starcoder2(c: Config) -> Draft:
     """Bias everywhere, plain feed-forward, one window for all layers."""
     everywhere = c.flag("use_bias", default=True)
+    kind = c.word("mlp_type", default="default")
+    if kind != "default":
+        raise c.unknown("mlp_type", kind, ["default"], "kind of feed-forward part")
     words, window = windows(c, lambda _: "sliding")
     g = geometry(c, **bias(everywhere))
     return decoder(c, g, plain(c, bias=everywhere), words=words, window=window, norm=LAYER_NORM, tie=True)

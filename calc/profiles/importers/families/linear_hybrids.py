@@ -20,6 +20,7 @@ def _qwen(c: Config, *, modules: int) -> Draft:
         c, count, every(c.integer("full_attention_interval", default=4), other="linear"), allowed=("full", "linear")
     )
     gate = "elementwise" if c.flag("attn_output_gate", default=True) else "none"
+    c.ignore("output_gate_type")
     attention = full(geometry(c, **bias(c.flag("attention_bias")), qk_norm="head", output_gate=gate))
     mixer = gated_delta_net(c) if "linear" in words else None
     parts: list[FeedForward]
@@ -66,9 +67,9 @@ def minimax(c: Config) -> Draft:
     listed = c.integers("attn_type_list", maximum=1)
     if listed is not None:
         c.check_length("attn_type_list", listed, count)
-    words = layer_words(
-        c, count, lambda i: ("linear", "full")[listed[i] if listed else (i + 1) % 8 == 0], allowed=("full", "linear")
-    )
+    elif not c.has("layer_types"):
+        c.warn("neither attn_type_list nor layer_types: full and linear attention are taken to alternate, as the class does")
+    words = layer_words(c, count, lambda i: ("linear", "full")[listed[i] if listed else 1 - i % 2], allowed=("full", "linear"))
     attention, mixer = full(geometry(c)), lightning(c)
     shared = shared_by_width(c, "shared_intermediate_size")
     c.ignore("shared_moe_mode", "postnorm")
@@ -150,12 +151,15 @@ _DENSE_3_5 = _NEXT | {
 _MOE_3_5 = _NEXT_MOE | {"vocab_size": 248320, "num_hidden_layers": 40, "num_experts": 256, "num_experts_per_tok": 8}
 _OLMO = {
     "vocab_size": 100352, "hidden_size": 3840, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 30,
-    "linear_num_key_heads": 30, "linear_num_value_heads": 30, "linear_key_head_dim": 96, "linear_value_head_dim": 192,
     "max_position_embeddings": 65536,
 }  # fmt: skip
 _GRIFFIN = {
     "vocab_size": 256000, "hidden_size": 2560, "intermediate_size": 7680, "num_hidden_layers": 26, "num_attention_heads": 10,
     "head_dim": 256, "partial_rotary_factor": 0.5,
+}  # fmt: skip
+_MINIMAX = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "max_position_embeddings": 131072,
 }  # fmt: skip
 _LFM2_MOE = {
     "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168, "moe_intermediate_size": 1792, "num_hidden_layers": 32,
@@ -171,7 +175,7 @@ FAMILIES = {
     "qwen3_5_text": Family(qwen3_5, _DENSE_3_5),
     "qwen3_5_moe_text": Family(qwen3_5, _MOE_3_5),
     "olmo_hybrid": Family(olmo_hybrid, _OLMO),
-    "minimax": Family(minimax, {}),
+    "minimax": Family(minimax, _MINIMAX),
     "minimax_m1": Family(minimax, {}),
     "lfm2": Family(lfm2, _LFM2),
     "lfm2_moe": Family(lfm2_moe, _LFM2_MOE),

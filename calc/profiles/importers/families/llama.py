@@ -5,8 +5,8 @@ from __future__ import annotations
 from calc.profiles.importers.config import Config
 from calc.profiles.importers.draft import Draft, NextTokenDraft
 from calc.profiles.importers.mechanisms.attention import HIDDEN, LAYERS, bias, full, geometry
-from calc.profiles.importers.mechanisms.decoder import Family, decoder, windows
-from calc.profiles.importers.mechanisms.feed_forward import gated, plain
+from calc.profiles.importers.mechanisms.decoder import LAYER_NORM, Family, decoder, windows
+from calc.profiles.importers.mechanisms.feed_forward import experts, gated, plain
 from calc.profiles.importers.mechanisms.next_token import joining
 from calc.profiles.importers.mechanisms.patterns import every, layer_words
 from calc.profiles.model import LayerKind, Norm
@@ -102,8 +102,15 @@ def baichuan(c: Config) -> Draft:
 
 
 def minicpm(c: Config) -> Draft:
-    """Llama with scaled residuals, tied."""
-    return decoder(c, geometry(c, **bias(c.flag("attention_bias"))), gated(c), tie=True)
+    """Llama with scaled residuals, tied; the 8x2B has experts as wide as ``intermediate_size``."""
+    sparse = c.optional("num_experts", minimum=0)
+    part = experts(c, width=("intermediate_size",)) if sparse else gated(c)
+    return decoder(c, geometry(c, **bias(c.flag("attention_bias"))), part, tie=True)
+
+
+def orion(c: Config) -> Draft:
+    """Llama with LayerNorm."""
+    return decoder(c, geometry(c, **bias(c.flag("attention_bias"))), gated(c), norm=LAYER_NORM)
 
 
 def seed_oss(c: Config) -> Draft:
@@ -215,6 +222,7 @@ FAMILIES = {
     "internlm3": Family(internlm3, _INTERNLM3),
     "baichuan": Family(baichuan, {"vocab_size": 125696}),
     "minicpm": Family(minicpm, SIZES_7B),
+    "orion": Family(orion, {}),
     "seed_oss": Family(seed_oss, _SEED),
     "exaone": Family(exaone, {}),
     "exaone4": Family(exaone4, SIZES_7B | {"vocab_size": 102400, "intermediate_size": 16384, "sliding_window": 4096}),

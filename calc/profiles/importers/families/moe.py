@@ -23,7 +23,7 @@ from calc.profiles.importers.mechanisms.feed_forward import (
 )
 from calc.profiles.importers.mechanisms.next_token import joining
 from calc.profiles.importers.mechanisms.patterns import every
-from calc.profiles.model import DenseFeedForward, Experts, FeedForward, LayerKind, SharedExperts
+from calc.profiles.model import DenseFeedForward, Experts, Extra, FeedForward, LayerKind, SharedExperts
 
 
 def mixed(c: Config, sparse: Sequence[bool], routed: Experts, *, dense: DenseFeedForward | None = None) -> list[FeedForward]:
@@ -124,12 +124,9 @@ def ernie_moe(c: Config) -> Draft:
     routed = experts(c, shared=shared, correction_bias=c.flag("moe_use_aux_free", default=True))
     dense = gated(c, bias=everywhere)
     g = geometry(c, **bias(everywhere))
-    found = decoder(c, g, mixed(c, sparse, routed, dense=dense), per_layer=True, tie=True, lm_head_bias=everywhere)
-    if everywhere and shared:
-        found.layers = [
-            _with_shared_bias(kind, shared, found.hidden_size) if on else kind
-            for kind, on in zip(found.layers, sparse, strict=True)
-        ]
+    found = decoder(c, g, mixed(c, sparse, routed, dense=dense), per_layer=True, tie=True)
+    if everywhere:
+        _ernie_bias(found, sparse, shared)
     modules = c.count("num_nextn_predict_layers")
     if modules:
         layer = LayerKind(mixers=[full(g)], feed_forwards=[dense])
@@ -137,8 +134,18 @@ def ernie_moe(c: Config) -> Draft:
     return found
 
 
-def _with_shared_bias(kind: LayerKind, shared: SharedExperts, hidden: int) -> LayerKind:
-    return msgspec.structs.replace(kind, extras=[*kind.extras, shared_bias(shared, hidden)])
+def _ernie_bias(found: Draft, sparse: Sequence[bool], shared: SharedExperts | None) -> None:
+    """``use_bias`` reaches shared experts and the head; that of a tied head is a tensor of its own."""
+    if found.tie_word_embeddings:
+        found.extras.append(Extra(name="lm_head_bias", elements=found.vocab_size or 0, kind="vector"))
+    else:
+        found.lm_head_bias = True
+    if shared:
+        own = shared_bias(shared, found.hidden_size)
+        found.layers = [
+            msgspec.structs.replace(kind, extras=[*kind.extras, own]) if is_sparse else kind
+            for kind, is_sparse in zip(found.layers, sparse, strict=True)
+        ]
 
 
 def with_next_token(c: Config, found: Draft) -> Draft:
@@ -262,9 +269,10 @@ FAMILIES = {
     "grok-1": Family(grok, {}),
     "ernie4_5_moe": Family(ernie_moe, _ERNIE_MOE),
     "deepseek": Family(deepseek, {}),
-    "dots1": Family(dots1, {"first_k_dense_replace": 0}),
+    "dots1": Family(dots1, {"vocab_size": 152064, "first_k_dense_replace": 0}),
     "glm4_moe": Family(glm4_moe, _GLM4_MOE),
+    "glm4v_moe_text": Family(glm4_moe, _GLM4_MOE | {"vocab_size": 151424, "attention_bias": True, "num_nextn_predict_layers": 0}),
     "bailing_moe": Family(bailing_moe, {}),
-    "hunyuan_v1_moe": Family(hunyuan_moe, {}),
+    "hunyuan_v1_moe": Family(hunyuan_moe, {"vocab_size": 290943}),
     "hunyuan": Family(hunyuan_moe, {}),
 }

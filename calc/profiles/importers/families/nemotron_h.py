@@ -6,7 +6,7 @@ from calc.profiles.importers.config import Config
 from calc.profiles.importers.draft import Draft, NextTokenDraft
 from calc.profiles.importers.mechanisms.attention import HIDDEN, bias, full, geometry
 from calc.profiles.importers.mechanisms.decoder import Family, model
-from calc.profiles.importers.mechanisms.feed_forward import experts, plain
+from calc.profiles.importers.mechanisms.feed_forward import experts, plain, shared_bias
 from calc.profiles.importers.mechanisms.next_token import joining
 from calc.profiles.importers.mechanisms.patterns import layer_words
 from calc.profiles.importers.mechanisms.recurrent import mamba2, state_dtype
@@ -47,9 +47,17 @@ def _kind(c: Config, word: str) -> LayerKind:
         latent_size=c.optional("moe_latent_size"),
         shared=SharedExperts(intermediate_size=number * width, gated=False) if number else None,
     )
-    return LayerKind(feed_forwards=[routed], norms=1)
+    extras = [shared_bias(routed.shared, c.integer(*HIDDEN))] if everywhere and routed.shared else []
+    return LayerKind(feed_forwards=[routed], norms=1, extras=extras)
 
 
+_FOLDERS = {
+    "attention": ("mixer",),
+    "linear_attention": ("mixer",),
+    "feed_forward": ("mixer",),
+    "experts": ("mixer.experts.0",),
+    "shared_experts": ("mixer.shared_experts",),
+}
 _TYPES = ("full", "mamba", "linear", "dense", "experts")
 
 
@@ -81,6 +89,7 @@ def nemotron_h(c: Config) -> Draft:
     kinds = {word: _kind(c, word) for word in {*words, *drafts}}
     c.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern", "intermediate_size", "moe_intermediate_size")
     found = model(c, [kinds[word] for word in words], state_dtype=state_dtype(c))
+    found.module_folders.update(_FOLDERS)
     if drafts:
         found.next_token = NextTokenDraft(modules, [kinds[word] for word in drafts], joining(found.hidden_size))
     return found

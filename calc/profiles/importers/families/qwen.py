@@ -7,12 +7,23 @@ from calc.profiles.importers.draft import Draft
 from calc.profiles.importers.mechanisms.attention import bias, geometry
 from calc.profiles.importers.mechanisms.decoder import Family, decoder, windows
 from calc.profiles.importers.mechanisms.feed_forward import gated
+from calc.profiles.model import DenseFeedForward
 
 
 def qwen_windows(c: Config) -> tuple[list[str], int | None]:
     """The window is inert unless ``use_sliding_window``; then it holds from layer ``max_window_layers`` on."""
     first = c.count("max_window_layers", default=28)
     return windows(c, lambda i: "sliding" if i >= first else "full", switch="use_sliding_window")
+
+
+def qwen(c: Config) -> Draft:
+    """Qwen 1: bias on q, k and v; ``intermediate_size`` counts both halves of the gated part."""
+    c.ignore("no_bias", "seq_length", "use_dynamic_ntk", "use_logn_attn")
+    width = c.integer("intermediate_size")
+    if width % 2:
+        raise c.fault("intermediate_size", f"is {width:,}; an even number is expected")
+    part = DenseFeedForward(intermediate_size=width // 2)
+    return decoder(c, geometry(c, **bias(qkv=True, out=False)), part)
 
 
 def qwen2(c: Config) -> Draft:
@@ -35,6 +46,7 @@ SIZES = {
 }  # fmt: skip
 
 FAMILIES = {
+    "qwen": Family(qwen, {"vocab_size": 151936}),
     "qwen2": Family(qwen2, SIZES),
     "qwen3": Family(qwen3, SIZES | {"head_dim": 128}),
 }

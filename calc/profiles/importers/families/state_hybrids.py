@@ -65,9 +65,17 @@ def falcon_h1(c: Config) -> Draft:
     hidden = c.integer(*HIDDEN)
     attention = full(geometry(c, **bias(c.flag("attention_bias"))))
     c.ignore("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
-    mixer = mamba2(c, hidden, gated_norm=c.flag("mamba_rms_norm"), inner=c.optional("mamba_d_ssm"))
+    biased, bias_out = c.flag("mamba_proj_bias"), c.flag("projectors_bias")  # of the projection in and of the one out
+    mixer = mamba2(
+        c, hidden, gated_norm=c.flag("mamba_rms_norm"), inner=c.optional("mamba_d_ssm"), projection_bias=biased and bias_out
+    )
+    extras = []
+    if biased != bias_out:
+        inner = mixer.num_heads * mixer.head_dim
+        wide = 2 * inner + 2 * mixer.num_groups * mixer.state_size + mixer.num_heads
+        extras = [Extra(name="mamba_bias", elements=wide if biased else hidden, kind="vector")]
     dense = gated(c, bias=c.flag("mlp_bias"))
-    return model(c, stack_of(c.layers(*LAYERS), lambda _: [attention, mixer], lambda _: dense))
+    return model(c, stack_of(c.layers(*LAYERS), lambda _: [attention, mixer], lambda _: dense, extras=extras))
 
 
 def zamba2(c: Config) -> Draft:
@@ -141,7 +149,7 @@ _FALCON_H1 = {
 }  # fmt: skip
 _ZAMBA2 = {
     "vocab_size": 32000, "hidden_size": 2560, "num_hidden_layers": 54, "intermediate_size": 10240, "num_attention_heads": 32,
-    "mamba_d_state": 64, "n_mamba_heads": 8, "mamba_headdim": 640, "hybrid_layer_ids": [6, 12, 18, 24, 30, 36, 42, 47, 51],
+    "mamba_d_state": 64, "n_mamba_heads": 8, "hybrid_layer_ids": [6, 12, 18, 24, 30, 36, 42, 47, 51],
     "max_position_embeddings": 4096,
 }  # fmt: skip
 

@@ -53,6 +53,8 @@ def decoder(
     """A stack of equal layers, but for the pattern of ``words`` (full, sliding). ``per_layer``: ``part`` holds one entry a layer."""
     count = c.layers(*LAYERS)
     common = {key: fields.pop(key) for key in _LAYER_FIELDS if key in fields}
+    if words is None and "sliding_attention" in (c.items("layer_types") or ()):
+        words, window = windows(c, lambda _: "full")
     kinds = words or layer_words(c, count, lambda _: "full")
     mixers = {word: of_kind(g, word, window) for word in set(kinds)}
     parts: Any = part
@@ -67,4 +69,9 @@ def windows(
     count = c.layers(*LAYERS)
     window = window_of(c, *keys, switch=switch, limit=positions_limit(c))
     words = layer_words(c, count, otherwise if window else lambda _: "full", beyond=beyond)
-    return (words if window else ["full"] * count), window
+    if window:
+        return words, window
+    spellings = keys or ("sliding_window", "sliding_window_size")
+    if "sliding" in words and not any(c.data.get(key) for key in spellings):
+        raise c.fault("layer_types", f"has sliding layers, but {spellings[0]} is null or absent")
+    return ["full"] * count, None

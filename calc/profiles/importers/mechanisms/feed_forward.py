@@ -6,7 +6,7 @@ from typing import Any
 
 from calc.profiles.importers.config import Config
 from calc.profiles.importers.mechanisms.patterns import indices, layer_words
-from calc.profiles.model import DenseFeedForward, Experts, SharedExperts
+from calc.profiles.model import DenseFeedForward, Experts, Extra, SharedExperts
 
 WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -34,9 +34,8 @@ def experts(
     number = c.integer(*EXPERTS, maximum=1 << 20)
     chosen = c.integer(*PER_TOKEN, maximum=1 << 20)
     if chosen > number + fields.get("zero_experts", 0):
-        raise c.fault(
-            next(k for k in (*PER_TOKEN, "?") if k in c.data or k == "?"), f"{chosen:,} of {number:,} experts cannot be chosen"
-        )
+        key = next((k for k in PER_TOKEN if k in c.data), PER_TOKEN[0])
+        raise c.fault(key, f"is {chosen:,}; there are {number:,} experts")
     return Experts(num_experts=number, num_experts_per_token=chosen, intermediate_size=c.integer(*width), shared=shared, **fields)
 
 
@@ -50,6 +49,11 @@ def shared_by_width(c: Config, *keys: str, **fields: Any) -> SharedExperts | Non
     """A shared expert given by its width; 0 or absent means none."""
     width = c.optional(*keys, minimum=0)
     return SharedExperts(intermediate_size=width, **fields) if width else None
+
+
+def shared_bias(shared: SharedExperts, hidden: int) -> Extra:
+    """Bias of the matrices of shared experts, which the part itself does not describe."""
+    return Extra(name="shared_experts_bias", elements=(2 if shared.gated else 1) * shared.intermediate_size + hidden, kind="vector")
 
 
 def sparse_after_first(c: Config, count: int, *, default_first: int = 0) -> list[bool]:

@@ -38,6 +38,7 @@ def mamba2(
     c: Config, hidden: int, *, gated_norm: bool = True, inner: int | None = None, projection_bias: bool | None = None
 ) -> Mamba2:
     """Heads times head size make the inner width, which ``expand`` must agree with where the family ties the two."""
+    c.ignore("time_step_rank")  # a leftover of Mamba 1
     width = inner or int(c.number("expand", "mamba_expand", default=2) * hidden)
     size = c.get("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim")
     heads = c.optional("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
@@ -69,14 +70,16 @@ def mamba2(
 
 def gated_delta_net(c: Config) -> GatedDeltaNet:
     """Keys of Qwen3-Next; value heads share key heads."""
-    keys, values = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
+    heads = c.integer("num_attention_heads", default=1)
+    keys, values = c.integer("linear_num_key_heads", default=heads), c.integer("linear_num_value_heads", default=heads)
+    width = c.optional("linear_key_head_dim") or max(1, int(0.75 * c.integer("hidden_size") / keys))
     if values % keys:
         raise c.fault("linear_num_value_heads", f"{values:,} value heads cannot share {keys:,} key heads evenly")
     return GatedDeltaNet(
         num_key_heads=keys,
         num_value_heads=values,
-        key_head_dim=c.integer("linear_key_head_dim"),
-        value_head_dim=c.integer("linear_value_head_dim"),
+        key_head_dim=width,
+        value_head_dim=c.integer("linear_value_head_dim", default=2 * width),
         conv_kernel=c.integer("linear_conv_kernel_dim", default=4),
     )
 

@@ -19,6 +19,12 @@ _VISION: dict[str, Law] = {
     "paligemma": vit.paligemma,
     "llava": vit.llava,
     "llava_next": vit.llava,
+    "llava_onevision": vit.llava,
+    "idefics3": vit.idefics3,
+    "smolvlm": vit.idefics3,
+    "minimax_m3_vl": vit.minimax_m3,
+    "glm4v": vit.glm4v,
+    "glm4v_moe": vit.glm4v,
     "mistral3": vit.mistral3,
     "ministral3": vit.mistral3,
     "internvl": vit.internvl,
@@ -34,11 +40,24 @@ _VISION: dict[str, Law] = {
     "kimi_vl": moonvit.kimi,
     "kimi_k25": moonvit.kimi,
     "step3_vl": step.step3,
+    "step3p7": step.step3_flash,
 }
 _AUDIO: dict[str, Law] = {"gemma3n": gemma.gemma3n_audio, "gemma4": gemma.gemma4_audio}
 
+#: Wrappers whose text model is read although no law is known for their towers.
+_UNCOUNTED = (
+    "kimi_k3",
+    "aya_vision",
+    "cohere2_vision",
+    "lfm2_vl",
+    "voxtral",
+    "qwen2_audio",
+    "qwen2_5_omni",
+    "qwen3_omni_moe",
+    "ovis2",
+)
 #: Model types that wrap a text model.
-WRAPPERS = frozenset({*_VISION, *_AUDIO, "kimi_k3"})
+WRAPPERS = frozenset({*_VISION, *_AUDIO, *_UNCOUNTED})
 
 
 def towers_of(root: Config, hidden_size: int) -> list[Tower]:

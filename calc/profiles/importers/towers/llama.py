@@ -16,6 +16,8 @@ def llama4(root: Config, v: Config, hidden_size: int) -> Tower:
     width, inner, layers = v.integer("hidden_size"), v.integer("intermediate_size"), v.layers("num_hidden_layers")
     v.ignore("num_attention_heads", "num_channels")
     ratio = v.number("pixel_shuffle_ratio", default=0.5)
+    if not 0 < ratio <= 1:
+        raise v.fault("pixel_shuffle_ratio", f"is {ratio}; a share of the side is expected")
     tokens = grid(v)
     total = patches(v, width, bias=False) + width + (tokens + 1) * width + 2 * layer_norm(width)
     total += transformer(width, inner, layers)

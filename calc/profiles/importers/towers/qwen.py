@@ -24,10 +24,11 @@ def qwen2_vl(root: Config, v: Config, hidden_size: int) -> Tower:
     """LayerNorm, plain feed-forward of ``mlp_ratio``; ``hidden_size`` is the width of the output."""
     v.defaults = {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "patch_size": 14}
     width, layers = v.integer("embed_dim"), v.layers("depth")
-    v.ignore("num_heads", "hidden_size")
+    v.ignore("num_heads")
+    target = v.integer("hidden_size", default=hidden_size)
     inner = int(v.number("mlp_ratio", default=4) * width)
     total = _patches(v, width, bias=False) + transformer(width, inner, layers)
-    total += layer_norm(width) + _mlp(_merged(v, width), hidden_size)
+    total += layer_norm(width) + _mlp(_merged(v, width), target)
     return Tower(modality="vision", parameters=total, hidden_size=width, num_layers=layers)
 
 

@@ -66,13 +66,13 @@ def _image_tokens(v: Config, *, dynamic: bool) -> int | None:
 
 
 def llava(root: Config, v: Config, hidden_size: int) -> Tower:
-    """Two linear layers; LLaVA-NeXT adds a learned line break."""
+    """Two linear layers; LLaVA-NeXT and OneVision add a learned line break."""
     parameters, width = _tower(v)
     bias = root.flag("multimodal_projector_bias", default=True)
     levels = root.get("vision_feature_layer")
     sources = len(levels) if isinstance(levels, list) else 1
     parameters += linear(width * sources, hidden_size, bias=bias) + linear(hidden_size, hidden_size, bias=bias)
-    if root.word("model_type") == "llava_next":
+    if root.word("model_type") in ("llava_next", "llava_onevision"):
         parameters += hidden_size
     tokens = _image_tokens(v, dynamic=v.word("model_type") == "pixtral")
     return Tower(
@@ -108,6 +108,52 @@ def paligemma(root: Config, v: Config, hidden_size: int) -> Tower:
         tokens_per_item=tokens,
         output_tokens_per_item=tokens,
     )
+
+
+def idefics3(root: Config, v: Config, hidden_size: int) -> Tower:
+    """SigLIP; ``scale_factor`` squared patches are shuffled into one before a single matrix."""
+    parameters, width = siglip(v), v.integer("hidden_size")
+    v.ignore("model_type", "size", "max_image_size", "tie_word_embeddings")
+    scale = root.integer("scale_factor", default=2, maximum=64)
+    return Tower(
+        modality="vision",
+        parameters=parameters + width * scale * scale * hidden_size,
+        hidden_size=width,
+        num_layers=v.layers("num_hidden_layers"),
+        tokens_per_item=grid(v),
+        output_tokens_per_item=max(1, grid(v) // (scale * scale)),
+    )
+
+
+def minimax_m3(root: Config, v: Config, hidden_size: int) -> Tower:
+    """CLIP layers without class token and tables of positions; patches of two frames; two mergers of two matrices each."""
+    width, intermediate, layers = _sizes(v)
+    v.ignore("image_size", "rope_mode", "position_embedding_type", "vision_segment_max_frames", "model_type")
+    compression = v.section("img_token_compression_config") or v
+    merge = compression.integer("spatial_merge_size", default=2, maximum=64)
+    total = patches(v, width, bias=False, frames=compression.integer("temporal_patch_size", default=2, maximum=64))
+    total += layer_norm(width) + transformer(width, intermediate, layers)
+    inner = root.integer("projector_hidden_size", default=hidden_size)
+    total += linear(width, inner) + linear(inner, hidden_size)
+    total += linear(merge * merge * hidden_size, inner) + linear(inner, hidden_size)
+    compression.ignore("image_token_compression_method")
+    root.ignore("merged_hidden_size", "img_token_compression_config", "multimodal_projector_bias")
+    return Tower(modality="vision", parameters=total, hidden_size=width, num_layers=layers)
+
+
+def glm4v(root: Config, v: Config, hidden_size: int) -> Tower:
+    """Gated layers as wide as the output, RMSNorm, learned positions; a convolution that merges, and a gated merger behind it."""
+    width, layers = v.integer("hidden_size"), v.layers("depth")
+    output, inner = v.integer("out_hidden_size", default=hidden_size), v.integer("intermediate_size")
+    biased = v.flag("attention_bias")
+    v.ignore("num_heads")
+    merge = v.integer("spatial_merge_size", default=2, maximum=64)
+    frames = v.integer("temporal_patch_size", default=2, maximum=64)
+    total = patches(v, width, bias=True, frames=frames, channels=v.integer("in_channels", default=3)) + grid(v) * width
+    layer = linear(width, 3 * width, bias=biased) + width * width + 3 * width * output + 2 * width
+    total += layers * layer + 2 * width  # a norm before the layers and one after them
+    total += linear(merge * merge * width, output) + output * output + layer_norm(output) + 3 * output * inner
+    return Tower(modality="vision", parameters=total, hidden_size=width, num_layers=layers)
 
 
 def internvl(root: Config, v: Config, hidden_size: int) -> Tower:

@@ -1,0 +1,196 @@
+"""``roofcast plan``: the cheapest deployments that meet service objectives, with their launch commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from calc.commands import options as opt
+
+if TYPE_CHECKING:
+    from calc.serving.plan import Question
+    from calc.serving.plan_option import GoalName
+
+_LISTS = {
+    "tensor_parallel_size": "Tensor parallel sizes to try. Default: all that divide and that the links allow.",
+    "pipeline_parallel_size": "Pipeline parallel sizes to try.",
+    "quantization": "Weight formats to try, e.g. none,fp8. Default: as stored.",
+    "kv_cache_dtype": "KV cache formats to try, e.g. auto,fp8.",
+    "engine": "Engines to try: vllm, sglang, llama.cpp, tensorrt-llm. Default: vllm.",
+    "max_num_seqs": "Limits of sequences at once to try. Default: the engine's own.",
+    "max_num_batched_tokens": "Limits of tokens in a step to try. Default: the engine's own.",
+}
+_FIXED = tuple(
+    p
+    for p in opt.DEPLOYMENT
+    if p.name not in (*_LISTS, "gpus", "data_parallel_size", "enable_prefix_caching", "speculative_tokens")
+)
+_VARIED = tuple(
+    opt.text(p.name, *p.annotation.__metadata__[0].param_decls, help=_LISTS[p.name], metavar="LIST")
+    for p in opt.DEPLOYMENT
+    if p.name in _LISTS
+)
+_WANTED = (
+    opt.text("hardware", "--hardware", "-H", help="Devices to choose from, comma-separated. Required.", metavar="LIST"),
+    opt.text("input_len", "--input-len", "-i", help="Prompt tokens: 2k, or percentiles p50=1k,p95=8k. Default: 1024.", metavar="TOKENS"),
+    opt.text("output_len", "--output-len", help="Output tokens: 256, or percentiles. Default: 256.", metavar="TOKENS"),
+    opt.text("cached_len", "--cached-len", help="Prompt tokens that all requests share and find cached. Default: 0.", metavar="TOKENS"),
+    opt.text("trace", "--trace", help="CSV of requests: input,output and, if known, arrival (s), cached.", metavar="FILE"),
+    opt.text("request_rate", "--request-rate", help="Requests per second of independent users.", metavar="RATE"),
+    opt.text("concurrency", "--concurrency", help="Users at once, each asking again when answered. Default: 1.", metavar="N"),
+    opt.text("ttft_slo", "--ttft-slo", help="Time to first token to meet, e.g. 1s.", metavar="TIME"),
+    opt.text("tpot_slo", "--tpot-slo", help="Time per output token to meet, e.g. 40ms.", metavar="TIME"),
+    opt.text("e2e_slo", "--e2e-slo", help="Time of a whole request to meet.", metavar="TIME"),
+    opt.text("minimise", "--minimise", "--minimize", help="cost, gpus, tpot or ttft. Default: cost.", metavar="FIGURE"),
+    opt.text("maximise", "--maximise", "--maximize", help="throughput: with all of --max-gpus.", metavar="FIGURE"),
+    opt.flag("conservative", "--conservative", help="Hold objectives at the high end of times and the low end of memory."),
+    opt.text("headroom", "--headroom", help="Share of the sustainable rate left free. Default: 20%.", metavar="SHARE"),
+    opt.text("max_gpus", "--max-gpus", help="Most GPUs of an answer. Default: 64.", metavar="N"),
+    opt.many("price", "--price", help="Price of a device, ID=USD per GPU and hour; may be repeated.", metavar="ID=USD"),
+    opt.text("top", "--top", help="Answers to show. Default: 5.", metavar="N"),
+    opt.flag("engine_args", "--engine-args", help="Print only the launch command of the best answer."),
+)  # fmt: skip
+
+
+@opt.takes(_WANTED, _VARIED, _FIXED, opt.OUTPUT)
+def plan(model: opt.MODEL, **options: Any) -> None:
+    """The cheapest deployments that carry a load within latency objectives, why cheaper ones fail, and how to start them."""
+    from calc.commands import output
+    from calc.report import plan as report
+    from calc.report import records
+    from calc.serving.plan import plan as search
+
+    question = _question(model, options)
+    output.notices(options, question.model, *question.hardware)
+    found = search(question)
+    if options.get("engine_args"):
+        if not found.answers:
+            _say_none(found)
+            raise typer.Exit(1)
+        output.write(str(report.command(found.answers[0])) + "\n", options.get("output"))
+        return
+    output.emit(
+        options,
+        document=lambda: records.envelope(
+            "plan", report.inputs(question), [question.model, *question.hardware], report.record(found), found.warnings
+        ),
+        page=lambda: report.page(found),
+        rows=lambda: report.rows(found),
+    )
+    if not found.answers:
+        raise typer.Exit(1)
+
+
+def _say_none(found: Any) -> None:
+    import sys
+
+    from calc.report.plan import verdict
+
+    print(f"error: {verdict(found)}", file=sys.stderr)
+
+
+def _question(model: str, options: dict[str, Any]) -> Question:
+    import calc
+    from calc import units
+    from calc.commands import lengths, lists
+    from calc.errors import UsageError
+    from calc.serving import cost
+    from calc.serving.plan import Question
+    from calc.serving.plan_option import Demand, Objectives
+
+    if options.get("hardware") is None:
+        raise UsageError("plan needs --hardware", "name the devices to choose from: --hardware l40s,h100-sxm5-80gb")
+    names = lists.words(options["hardware"], "--hardware")
+    profiles_dir = options.get("profiles_dir")
+    hardware = {name: calc.load_hardware(name, profiles_dir) for name in names}
+    distinct = {h.profile.id: h for h in hardware.values()}
+    traffic = lengths.traffic(options.get("input_len"), options.get("output_len"), options.get("cached_len"), options.get("trace"))
+    rate = _number(options, "request_rate", units.parse_rate)
+    concurrency = options.get("concurrency")
+    if rate is not None and concurrency is not None:
+        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
+    goal = _goal(options)
+    users = None if concurrency is None else units.parse_count(concurrency, "--concurrency", maximum=1 << 24)
+    if rate is None and users is None:
+        rate = traffic.request_rate
+        users = 1 if rate is None and goal != "throughput" else None
+    if rate is not None and rate <= 0:
+        raise UsageError("--request-rate must be above 0")
+    share = options.get("headroom")
+    headroom = (
+        0.2
+        if share is None
+        else 0.0
+        if share.strip().rstrip("%") in ("0", "0.0")
+        else units.parse_fraction(share, "--headroom", maximum=0.95)
+    )
+    objectives = Objectives(*(_number(options, n, units.parse_seconds) for n in ("ttft_slo", "tpot_slo", "e2e_slo")))
+    return Question(
+        model=calc.load_model(model, profiles_dir),
+        hardware=tuple(distinct.values()),
+        traffic=traffic,
+        objectives=objectives,
+        demand=Demand(rate, users, headroom),
+        goal=goal,
+        conservative=bool(options.get("conservative")),
+        prices=cost.parse_prices(options.get("price") or [], {n: h.profile.id for n, h in hardware.items()}),
+        space=_space(options, traffic.longest),
+        top=units.parse_count(options.get("top") or "5", "--top", maximum=1000),
+    )
+
+
+def _number(options: dict[str, Any], name: str, parse: Any) -> float | None:
+    value = options.get(name)
+    return None if value is None else float(parse(value, "--" + name.replace("_", "-")))
+
+
+def _goal(options: dict[str, Any]) -> GoalName:
+    from calc.errors import UsageError, did_you_mean
+
+    least, most = options.get("minimise"), options.get("maximise")
+    if least is not None and most is not None:
+        raise UsageError("--minimise and --maximise contradict each other", "ask for one figure")
+    known: tuple[GoalName, ...] = ("throughput",) if most is not None else ("cost", "gpus", "tpot", "ttft")
+    asked = most or least or "cost"
+    for name in known:
+        if asked.lower() == name:
+            return name
+    option = "--maximise" if most is not None else "--minimise"
+    raise UsageError(f"{option} does not know {asked!r}", did_you_mean(asked, known) or "known: " + ", ".join(known))
+
+
+def _space(options: dict[str, Any], longest: int) -> Any:
+    from calc import units
+    from calc.commands import lists
+    from calc.errors import UsageError
+    from calc.serving.plan_space import Space
+
+    def counts(name: str) -> Any:
+        text = options.get(name)
+        return None if text is None else tuple(lists.counts(text, "--" + name.replace("_", "-"), maximum=1 << 30))
+
+    def words(name: str, default: Any) -> Any:
+        text = options.get(name)
+        return (default,) if text is None else tuple(lists.words(text, "--" + name.replace("_", "-")))
+
+    base = opt.deployment_options({k: v for k, v in options.items() if k not in _LISTS})
+    limit = base.memory.max_model_len
+    if limit is not None and limit < longest:
+        raise UsageError(f"--max-model-len {limit:,} is shorter than the longest request of {longest:,} tokens")
+    return Space(
+        base=base,
+        quantizations=words("quantization", None),
+        kv_cache_dtypes=words("kv_cache_dtype", "auto"),
+        engines=words("engine", None),
+        max_num_seqs=counts("max_num_seqs") or (None,),
+        max_num_batched_tokens=counts("max_num_batched_tokens") or (None,),
+        tensor=counts("tensor_parallel_size"),
+        pipeline=counts("pipeline_parallel_size"),
+        max_gpus=units.parse_count(options.get("max_gpus") or "64", "--max-gpus", maximum=1 << 16),
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(plan)

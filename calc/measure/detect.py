@@ -1,0 +1,81 @@
+"""What the local device is called: torch tells when installed, else NVML, else the system's name of the processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from calc.measure.host import read_host
+from calc.measure.monitor import open_nvml
+from calc.measure.torch_module import find_torch
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDevice:
+    """``name`` is what hardware profiles carry as name or alias; ``source`` is torch, nvml or system. Memory in bytes as the driver
+    reports it, None where unknown. ``count`` of equal devices."""
+
+    kind: str
+    name: str
+    memory_bytes: int | None
+    count: int
+    source: str
+    driver: str | None = None
+    torch_version: str | None = None
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        several = f"{self.count} x " if self.count > 1 else ""
+        return f"{several}{self.name} ({self.kind}, told by {self.source})"
+
+
+def detect_local() -> LocalDevice:
+    """The device that ``local`` stands for: a CUDA device where there is one, else the processor."""
+    torch = find_torch()
+    version = str(torch.__version__) if torch is not None else None
+    if torch is not None and torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        driver = nvml_driver()
+        return LocalDevice("cuda", properties.name, properties.total_memory, torch.cuda.device_count(), "torch", driver, version)
+    found = _nvml_device(version)
+    if found is not None:
+        return found
+    host = read_host()
+    return LocalDevice("cpu", host.name, host.memory_bytes, 1, "system", None, version)
+
+
+def _nvml_device(torch_version: str | None) -> LocalDevice | None:
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        count = nvml.nvmlDeviceGetCount()
+        if not count:
+            return None
+        handle = nvml.nvmlDeviceGetHandleByIndex(0)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
+        name, driver = _decoded(nvml.nvmlDeviceGetName(handle)), _decoded(nvml.nvmlSystemGetDriverVersion())
+        return LocalDevice("cuda", name, int(memory), count, "nvml", driver, torch_version)
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def nvml_driver() -> str | None:
+    """Version of the NVIDIA driver, None where NVML does not tell."""
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        return _decoded(nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _decoded(text: Any) -> str:
+    """Older releases of the module return bytes."""
+    return text.decode() if isinstance(text, bytes) else str(text)

@@ -1,0 +1,27 @@
+"""What a measurement tells while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """One step of a run: ``kind`` is device, dtype, plan, ceilings, prepare, case, round, warning or saved; ``done`` of ``total``
+    where a count makes sense. As text it is the message, ready to be printed."""
+
+    kind: str
+    message: str
+    done: int | None = None
+    total: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+Progress = Callable[[ProgressEvent], None]
+
+
+def silent(event: ProgressEvent) -> None:
+    """Progress that nobody reads."""

@@ -1,0 +1,207 @@
+"""Rounds: every case once in a fresh random order, so that drift and neighbours hit all alike. A budget cuts rounds, never coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from calc.measure.cases import Case
+from calc.measure.monitor import Monitor
+from calc.measure.progress import Progress, ProgressEvent
+from calc.measure.records import CaseResult, Round
+from calc.measure.runner import Clock, NotAvailable, OutOfMemory, Runner, Setup, Timed
+from calc.measure.sampling import StopRule, Visit, sample_case, warm_up
+from calc.measure.timers import BLOCK_S
+from calc.measure.verdicts import conclude, failed
+from calc.units import format_seconds
+
+_WARM_UP_SHARE = 1 / 3  # of a case's time in its first round
+_FEWEST_SAMPLES = 3  # what a round should at least hold for each case when the budget is planned
+_CONTENDED_SHARE = 0.25  # of a phase's time
+_SLOW_CALL_S = 1.0  # such a call is timed once, not twice, before the rounds
+
+
+@dataclass
+class State:
+    """A case on its way through the run."""
+
+    case: Case
+    timed: Timed | None = None
+    setup: Setup | None = None
+    call_s: float = 0.0
+    repeats: int = 1
+    warm: bool = False
+    failure: str | None = None
+    rounds: list[Round] = field(default_factory=list)
+
+    def need_s(self, rule: StopRule) -> float:
+        """Seconds that a round takes when the stop rule is met without trouble."""
+        sample_s = max(self.call_s, BLOCK_S)
+        return min(rule.max_time_s, max(rule.min_samples * sample_s, rule.min_time_s)) + (0.0 if self.warm else 0.2)
+
+    @property
+    def least_s(self) -> float:
+        """Seconds below which a round holds too few samples."""
+        return (_FEWEST_SAMPLES + 1) * max(self.call_s, BLOCK_S)
+
+    def result(self, planned: int, *, contended: bool = False) -> CaseResult:
+        """What is known of the case so far."""
+        if not self.rounds or self.setup is None:
+            return failed(self.case, self.failure or "the run ended before it was measured")
+        return conclude(self.case, self.setup, self.repeats, self.rounds, planned, contended=contended)
+
+
+@dataclass
+class Bench:
+    """A run in progress: what times, what watches, how long, in which order."""
+
+    runner: Runner
+    clock: Clock
+    monitor: Monitor
+    random: Random
+    rule: StopRule
+    progress: Progress
+    keep_bytes: int = 1 << 40  # activations that may stay allocated between rounds
+    _kept: int = 0
+
+    def open(self, state: State) -> Timed | None:
+        """The prepared case; a case that does not fit or does not exist here fails and stays failed."""
+        if state.timed is None and state.failure is None:
+            try:
+                state.timed = self.runner.prepare(state.case)
+            except (OutOfMemory, NotAvailable) as fault:
+                self.fail(state, fault)
+        return state.timed
+
+    def fail(self, state: State, fault: Exception) -> None:
+        """Note why a case ends here; the run goes on."""
+        kind = "out of memory" if isinstance(fault, OutOfMemory) else "not available"
+        state.failure = f"{kind}: {fault}"
+        if state.timed is not None:
+            state.timed.close()
+            state.timed = None
+        self.progress(ProgressEvent("warning", f"{state.case.id} failed: {state.failure}"))
+
+    def first_timing(self, state: State) -> None:
+        """Check the kernel against float32 and estimate its time; keep it prepared where memory allows."""
+        timed = self.open(state)
+        if timed is None:
+            return
+        try:
+            timed.begin()
+            try:
+                wrong = timed.check()
+                state.call_s = timed.sample(1, 1)[0]
+                if state.call_s < _SLOW_CALL_S:
+                    state.call_s = min(state.call_s, timed.sample(1, 1)[0])
+            finally:
+                timed.end()
+        except (OutOfMemory, NotAvailable) as fault:
+            self.fail(state, fault)
+            return
+        if not wrong <= 1:  # NaN too
+            self.fail(state, NotAvailable(f"wrong result: off a float32 reference by {wrong:.3g} times the tolerance"))
+            return
+        state.setup = timed.setup
+        self._kept += timed.setup.held_bytes
+        if self._kept > self.keep_bytes:
+            self._kept -= timed.setup.held_bytes
+            timed.close()
+            state.timed = None
+
+    def visit(self, state: State, index: int, limit_s: float) -> None:
+        """One round of one case within ``limit_s`` seconds; what was sampled is kept when Ctrl-C ends it."""
+        keep = state.timed is not None
+        timed = self.open(state)
+        if timed is None:
+            return
+        visit = Visit(index)
+        start = self.clock.now()
+        try:
+            timed.begin()
+            try:
+                self._warm(state, timed, limit_s)
+                state.repeats = timed.repeats_for(state.call_s)
+                left = max(0.0, limit_s - (self.clock.now() - start))
+                sample_case(timed, state.call_s, self.rule, left, self.clock, self.monitor, visit)
+                state.setup = timed.setup  # a timer may have fallen back
+            finally:
+                timed.end()
+                taken = visit.record()
+                if taken:
+                    state.rounds.append(taken)
+                    state.call_s = taken.median_s
+        except (OutOfMemory, NotAvailable) as fault:
+            self.fail(state, fault)
+            return
+        if not keep:
+            timed.close()
+            state.timed = None
+
+    def _warm(self, state: State, timed: Timed, limit_s: float) -> None:
+        """Warm up by time in the first round, by a block in later ones; slow calls were warmed by their first timing."""
+        slow = 4 * state.call_s > limit_s
+        if not state.warm and not slow:
+            state.call_s = warm_up(timed, self.clock, _WARM_UP_SHARE * limit_s)
+        elif not slow:
+            timed.sample(timed.repeats_for(state.call_s), 1)
+        state.warm = True
+
+    def round(self, states: list[State], index: int, planned: int, end_s: float) -> None:
+        """Every case once in random order until ``end_s``; time that one leaves over goes to those after it. Where the budget holds
+        a few samples of each, a case gets them even when those before it took more than their share."""
+        order = [s for s in states if s.failure is None]
+        self.random.shuffle(order)
+        fits = sum(s.least_s for s in order) <= end_s - self.clock.now()
+        for done, state in enumerate(order):
+            needs = [s.need_s(self.rule) for s in order[done:]]
+            left = end_s - self.clock.now()
+            self.visit(state, index, max(left * needs[0] / sum(needs), state.least_s if fits else 0.0))
+            if state.rounds:
+                text = f"round {index + 1}/{planned}  {state.case.id}  {format_seconds(state.rounds[-1].median_s)}"
+                self.progress(ProgressEvent("case", text, done + 1, len(order)))
+
+
+def affordable_rounds(states: list[State], wanted: int, left_s: float) -> int:
+    """Rounds that fit into ``left_s`` with a few samples of each case: at least one, whatever the budget."""
+    least = sum(s.least_s for s in states if s.failure is None)
+    return max(1, min(wanted, int(left_s / least) if least > 0 else wanted))
+
+
+def estimated_s(states: list[State], rounds: int, rule: StopRule, left_s: float) -> float:
+    """Seconds that the rounds will take: noise may prolong them up to the budget, coverage beyond it."""
+    living = [s for s in states if s.failure is None]
+    least = rounds * sum(s.least_s for s in living)
+    need = sum(s.need_s(rule) for s in living) + (rounds - 1) * sum(s.need_s(rule) - (0.0 if s.warm else 0.2) for s in living)
+    return max(least, min(left_s, need))
+
+
+def run_rounds(bench: Bench, states: list[State], rounds: int, deadline_s: float, after: Callable[[int], None]) -> int:
+    """Up to ``rounds`` rounds before ``deadline_s`` on the clock; ``after`` is called with the number of finished ones.
+
+    Returns how many were finished. A round that would begin after the deadline is left out, the first one never.
+    """
+    for index in range(rounds):
+        now = bench.clock.now()
+        if index and now >= deadline_s:
+            return index
+        bench.round(states, index, rounds, now + (deadline_s - now) / (rounds - index))
+        after(index + 1)
+    return rounds
+
+
+def is_contended(states: list[State]) -> bool:
+    """Whether other processes spoilt a run as a whole: cases without any quiet round take a good part of a phase. Then ceilings must
+    not come from the few quiet moments that only short calls find."""
+    spent: dict[tuple[str, bool], float] = {}
+    for state in states:
+        if state.rounds:
+            quiet = any(r.quiet for r in state.rounds)
+            key = (state.case.phase, quiet)
+            spent[key] = spent.get(key, 0.0) + state.case.calls * state.call_s
+    return any(
+        time_s > _CONTENDED_SHARE * (time_s + spent.get((phase, True), 0.0))
+        for (phase, quiet), time_s in spent.items()
+        if not quiet
+    )

@@ -1,0 +1,158 @@
+"""The run file, ``roofcast.run/1``: everything measured, raw samples included, as JSON. Written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from calc.errors import ProfileError, UsageError
+from calc.measure.records import CaseResult, Ceiling, Notice, Round
+
+SCHEMA = "roofcast.run/1"
+
+
+def document(
+    *,
+    model: dict[str, Any],
+    environment: dict[str, Any],
+    settings: dict[str, Any],
+    monitor: dict[str, Any],
+    ceilings: Iterable[Ceiling],
+    ceiling_cases: Iterable[CaseResult],
+    cases: Iterable[CaseResult],
+    not_measured: Iterable[str],
+    warnings: Iterable[Notice],
+    complete: bool,
+) -> dict[str, Any]:
+    """The run as plain data: SI base units, unrounded, null for unknown. ``complete`` False: the run ended early or goes on."""
+    by_id = {c.case_id: c for c in ceilings}
+    return {
+        "schema": SCHEMA,
+        "complete": complete,
+        "model": model,
+        "environment": environment,
+        "settings": settings,
+        "monitor": monitor,
+        "ceilings": [_ceiling(r, by_id.get(r.case.id)) for r in ceiling_cases],
+        "cases": [_case(r) for r in cases],
+        "not_measured": list(not_measured),
+        "warnings": [asdict(w) for w in warnings],
+    }
+
+
+def write(run: dict[str, Any], path: Path) -> None:
+    """Replace the file in one step: a full disk or an interrupt leaves the last good one. Raises OSError."""
+    text = json.dumps(run, allow_nan=False, indent=1) + "\n"
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        _share(name)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _share(name: str) -> None:
+    """mkstemp makes private files; a run file has the permissions of any other new file."""
+    mask = os.umask(0)
+    os.umask(mask)
+    with suppress(OSError):
+        os.chmod(name, 0o666 & ~mask)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written before minutes are spent measuring. Raises UsageError."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file, like run.json")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        os.unlink(name)
+    except OSError as fault:
+        raise UsageError(
+            f"cannot write {path}: {fault.strerror}", "name a file in a folder that exists and can be written"
+        ) from None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A run file as data. Raises ProfileError for what is no run file of a known schema."""
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ProfileError(f"cannot read {path}: {fault.strerror}") from None
+    except ValueError as fault:
+        raise ProfileError(f"{path} is no JSON: {fault}", "a truncated run file cannot be used; measure again") from None
+    if not isinstance(run, dict) or run.get("schema") != SCHEMA:
+        found = run.get("schema") if isinstance(run, dict) else None
+        raise ProfileError(f"{path} is no run file: schema {found!r}", f"this version reads {SCHEMA}")
+    return run
+
+
+def _ceiling(result: CaseResult, best: Ceiling | None) -> dict[str, Any]:
+    """A ceiling with the kernel that gave it; ``chosen`` marks the best of its kind."""
+    return {
+        "name": result.case.operation,
+        "dtype": result.case.dtype,
+        "chosen": best is not None,
+        "value": best.value if best else None,
+        "best": best.best if best else None,
+        "unit": best.unit if best else None,
+        "value_interval": list(best.interval) if best and best.interval else None,
+        **{k: v for k, v in _case(result).items() if k not in ("phase", "operation", "class", "calls_per_step")},
+    }
+
+
+def _case(result: CaseResult) -> dict[str, Any]:
+    case = result.case
+    return {
+        "id": case.id,
+        "operation": case.operation,
+        "class": case.op_class,
+        "phase": case.phase,
+        "shape": case.shape,
+        "parameters": case.parameters,
+        "dtype": case.dtype,
+        "tensor_parallel_size": case.tensor_parallel_size,
+        "calls_per_step": case.calls,
+        "kind": {"cache": result.cache, "launch": result.launch, "thermal": "sustained"},
+        "kernel": result.kernel,
+        "launches": result.launches,
+        "timer": result.timer,
+        "repeats_per_sample": result.repeats_per_sample,
+        "operand_copies": result.operand_copies,
+        "flops": case.flops,
+        "bytes": case.bytes,
+        "rounds": [_round(r) for r in result.rounds],
+        "time_s": result.time_s,
+        "interval_s": _list(result.interval_s),
+        "interval_method": "t-log-rounds" if result.interval_s else None,
+        "sample_interval_s": _list(result.sample_interval_s),
+        "minimum_s": result.minimum_s,
+        "quartiles_s": _list(result.quartiles_s),
+        "p95_s": result.p95_s,
+        "flops_per_s": result.rate_flops_per_s,
+        "bytes_per_s": result.rate_bytes_per_s,
+        "status": result.status,
+        "failure": result.failure,
+        "warnings": [asdict(w) for w in result.warnings],
+    }
+
+
+def _round(taken: Round) -> dict[str, Any]:
+    lists = {"samples_s": list(taken.samples_s), "preempted_s": list(taken.preempted_s)}
+    return asdict(taken) | lists | {"median_s": taken.median_s, "quiet": taken.quiet}
+
+
+def _list(pair: tuple[float, float] | None) -> list[float] | None:
+    return None if pair is None else list(pair)

@@ -1,0 +1,133 @@
+"""Samples of one case in one round: warm-up by time, the stop rule, and samples dropped for a recorded physical reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from calc.measure.monitor import WAITED_SHARE, Monitor, Reading, waited_s
+from calc.measure.records import Round
+from calc.measure.runner import Clock, Timed
+from calc.measure.statistics import Running, median
+
+BATCH_S = 0.05  # the monitor, the stop rule and Ctrl-C are looked at this often
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """When a case has enough samples in a round: all of the first three, or one of the rest."""
+
+    min_samples: int = 20
+    min_time_s: float = 0.1
+    precision: float = 0.01  # relative half-width of the order-statistic interval of the median
+    max_time_s: float = 2.0
+    flat_window: int = 64  # noise estimates that no longer fall: nvbench's criterion
+    flat_spread: float = 0.05
+
+    def reason(self, running: Running, timed_s: float, elapsed_s: float, limit_s: float) -> str | None:
+        """Why sampling stops now: precise, flat, time (the rule's own limit) or budget (a tighter one); None to go on."""
+        if len(running.arrived) >= self.min_samples and timed_s >= self.min_time_s:
+            width = running.relative_half_width
+            if width is not None and width < self.precision:
+                return "precise"
+            if running.noise_is_flat(self.flat_window, self.flat_spread):
+                return "flat"
+        if elapsed_s >= min(limit_s, self.max_time_s):
+            return "time" if limit_s >= self.max_time_s else "budget"
+        return None
+
+
+@dataclass
+class Visit:
+    """Samples of one case in one round while they are taken; ``record`` freezes it, also when Ctrl-C ends it early.
+
+    ``disturbed`` holds samples during which other processes had the processor.
+    """
+
+    index: int
+    running: Running = field(default_factory=Running)
+    disturbed: list[float] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    clocks_hz: list[float] = field(default_factory=list)
+    powers_w: list[float] = field(default_factory=list)
+    energies_j: list[float] = field(default_factory=list)
+    stop: str = "interrupted"
+
+    def record(self) -> Round | None:
+        """The round, or None when no sample was kept."""
+        if not self.running.arrived and not self.disturbed:
+            return None
+        energy = self.energies_j[-1] - self.energies_j[0] if len(self.energies_j) > 1 else None
+        return Round(
+            index=self.index,
+            samples_s=tuple(self.running.arrived),
+            stop=self.stop,
+            preempted_s=tuple(self.disturbed),
+            dropped=dict(self.dropped),
+            sm_clock_hz=median(self.clocks_hz) if self.clocks_hz else None,
+            power_w=median(self.powers_w) if self.powers_w else None,
+            energy_j=energy,
+        )
+
+    def note(self, reading: Reading) -> None:
+        """Keep what a reading tells about clock and power."""
+        if reading.sm_clock_hz is not None:
+            self.clocks_hz.append(reading.sm_clock_hz)
+        if reading.power_w is not None:
+            self.powers_w.append(reading.power_w)
+        if reading.energy_j is not None:
+            self.energies_j.append(reading.energy_j)
+
+
+def warm_up(timed: Timed, clock: Clock, limit_s: float) -> float:
+    """Run until steady: at least 200 ms and 10 calls, then until two successive window medians differ by less than 1 %, at most 2 s
+    or ``limit_s``. Returns seconds per call of the last window. First calls load libraries, pick algorithms and raise clocks."""
+    limit = min(2.0, limit_s)
+    start, calls, last = clock.now(), 0, None
+    call_s = timed.sample(1, 1)[0]
+    while True:
+        count = max(1, min(200, int(0.05 / max(call_s, 1e-9))))
+        window = median(timed.sample(1, min(count, 10)))
+        calls += min(count, 10)
+        elapsed = clock.now() - start
+        steady = last is not None and abs(window - last) < 0.01 * last
+        if elapsed >= limit or (elapsed >= 0.2 and calls >= 10 and steady):
+            return window
+        last = call_s = window
+
+
+def sample_case(timed: Timed, call_s: float, rule: StopRule, limit_s: float, clock: Clock, monitor: Monitor, visit: Visit) -> None:
+    """Take samples into ``visit`` until the rule is met or ``limit_s`` seconds are spent; at least one sample is taken.
+
+    Samples taken while the device was unwell are dropped and counted, with a pause that doubles from 0.5 s to 10 s (at most
+    half of what is left). Samples during
+    which this process waited for a processor are set aside: they tell of its neighbours, not of the operation.
+    """
+    repeats = timed.repeats_for(call_s)
+    sample_s = max(call_s * repeats, 1e-9)
+    start, timed_s, pause_s = clock.now(), 0.0, _FIRST_PAUSE_S
+    before = monitor.read()
+    while True:
+        left = limit_s - (clock.now() - start)
+        count = max(1, min(int(min(BATCH_S, left) / sample_s), 10 * rule.min_samples))
+        if before.waited_s is not None:
+            count = 1  # so that each sample is judged by itself
+        samples = timed.sample(repeats, count)
+        after = monitor.read()
+        visit.note(after)
+        if after.unwell:
+            visit.dropped[after.unwell] += len(samples)
+            left = max(0.0, limit_s - (clock.now() - start))
+            clock.sleep(min(pause_s, left / 2))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        elif waited_s(before, after) > WAITED_SHARE * sum(samples) * repeats:
+            visit.disturbed += samples
+        else:
+            visit.running.add(samples)
+            timed_s += sum(samples) * repeats
+        before = after
+        stop = rule.reason(visit.running, timed_s, clock.now() - start, limit_s)
+        if stop:
+            visit.stop = stop
+            return

@@ -1,0 +1,216 @@
+"""What a deployment holds: the figures of every rank put together. The rank that holds least rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from calc.arrays import Number, minimum
+from calc.memory.kv_cache import RankCache, largest_context
+from calc.memory.term import Figure, Term
+from calc.operators.step import is_encoder_only, step_operators
+from calc.operators.work import decode
+
+if TYPE_CHECKING:
+    from calc.memory.budget import MemoryQuestion
+
+
+class Pool(Protocol):
+    """How an engine cuts the cache memory of one rank. ``kv_bytes`` is that memory, ``context`` the tokens of a request."""
+
+    @property
+    def cache(self) -> RankCache:
+        """What the layers of the rank keep."""
+        ...
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens per block."""
+        ...
+
+    def blocks(self, kv_bytes: int) -> int:
+        """Blocks in the pool."""
+        ...
+
+    def printed_tokens(self, kv_bytes: int, length: int) -> int:
+        """The token count that the engine prints, ``length`` being the longest sequence it allows."""
+        ...
+
+    def printed_concurrency(self, kv_bytes: int, length: int) -> float:
+        """Requests of ``length`` tokens at once, as the engine prints it."""
+        ...
+
+    def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
+        """Requests of ``context`` tokens that find room at once, ``prefix`` tokens of each being shared; not rounded down."""
+        ...
+
+    def reserved_bytes(self, context: int) -> float:
+        """Bytes set aside for one request."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of a pipeline stage: total memory, what is taken, what is left for the cache and how that is cut."""
+
+    stage: int
+    memory: Term
+    taken: tuple[Term, ...]
+    kv: Term
+    pool: Pool
+
+    def term(self, name: str) -> int:
+        """Bytes of a taken term, 0 where there is none."""
+        return sum(t.bytes for t in self.taken if t.name == name)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What one deployment holds. Figures are per GPU where the name says so; see the interface's JSON keys of the same names.
+
+    ``kv_tokens`` is what the engine prints; ``kv_bytes_per_sequence`` holds ideal, reserved and read-per-step bytes of a sequence of
+    ``max_model_len`` tokens, summed over the ranks of a replica. ``printed`` are further figures of the engine's start-up log.
+    """
+
+    fits: bool
+    engine: str
+    engine_version: str
+    max_model_len: int
+    gpu_memory_utilization: float
+    capacity_bytes_per_gpu: int
+    weights_bytes_per_gpu: int
+    activation_bytes_per_gpu: int
+    runtime_bytes_per_gpu: int
+    graph_bytes_per_gpu: int
+    kv_cache_bytes_per_gpu: int
+    kv_bytes_per_token_per_gpu: float
+    state_bytes_per_sequence_per_gpu: int
+    block_tokens: int
+    blocks: int
+    kv_tokens: int
+    kv_tokens_low: int
+    kv_tokens_high: int
+    max_concurrency: float
+    max_concurrency_low: float
+    max_concurrency_high: float
+    max_context_tokens: int
+    kv_bytes_per_sequence: dict[str, float]
+    terms: tuple[Term, ...]
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
+    printed: tuple[Figure, ...] = ()
+    ranks: tuple[Rank, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an engine says about itself beside its ranks."""
+
+    engine: str
+    version: str
+    utilization: float
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    warnings: tuple[tuple[str, str], ...] = ()
+    printed: tuple[Figure, ...] = ()
+
+
+def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> Capacity:
+    """The capacity of a replica. Every stage needs the same number of blocks, so the rank with the fewest rules."""
+    length = question.max_model_len
+    ruling = min(ranks, key=lambda r: (r.pool.blocks(r.kv.bytes), r.kv.bytes))
+    cached = [r for r in ranks if r.pool.cache.layers]
+
+    def least(value: Callable[[Rank], float]) -> float:
+        return min(map(value, cached), default=float(summary.max_num_seqs or 0))
+
+    concurrency = [
+        least(lambda r, b=budget: r.pool.printed_concurrency(getattr(r.kv, b), length))  # type: ignore[misc]
+        for budget in ("bytes", "least", "most")
+    ]
+    tokens = [
+        int(least(lambda r, b=budget: r.pool.printed_tokens(getattr(r.kv, b), length)))  # type: ignore[misc]
+        for budget in ("bytes", "least", "most")
+    ]
+    loaded = all(r.kv.bytes > 0 for r in ranks)
+    return Capacity(
+        fits=loaded and all(_holds(r, length) for r in ranks),
+        engine=summary.engine,
+        engine_version=summary.version,
+        max_model_len=length,
+        gpu_memory_utilization=summary.utilization,
+        capacity_bytes_per_gpu=ruling.memory.bytes,
+        weights_bytes_per_gpu=ruling.term("weights"),
+        activation_bytes_per_gpu=ruling.term("activation"),
+        runtime_bytes_per_gpu=ruling.term("runtime"),
+        graph_bytes_per_gpu=ruling.term("cuda_graphs"),
+        kv_cache_bytes_per_gpu=ruling.kv.bytes,
+        kv_bytes_per_token_per_gpu=max(r.pool.cache.bytes_per_token for r in ranks),
+        state_bytes_per_sequence_per_gpu=max(r.pool.cache.state_bytes for r in ranks),
+        block_tokens=ruling.pool.block_tokens,
+        blocks=ruling.pool.blocks(ruling.kv.bytes),
+        kv_tokens=tokens[0] if cached else 0,
+        kv_tokens_low=tokens[1] if cached else 0,
+        kv_tokens_high=tokens[2] if cached else 0,
+        max_concurrency=concurrency[0],
+        max_concurrency_low=concurrency[1],
+        max_concurrency_high=concurrency[2],
+        max_context_tokens=largest_context(lambda c: all(_holds(r, c) for r in ranks)),
+        kv_bytes_per_sequence=bytes_per_sequence(question, length, [r.pool.reserved_bytes(length) for r in ranks]),
+        terms=(ruling.memory, *ruling.taken, ruling.kv),
+        max_num_seqs=summary.max_num_seqs,
+        max_num_batched_tokens=summary.max_num_batched_tokens,
+        warnings=summary.warnings,
+        printed=summary.printed,
+        ranks=tuple(ranks),
+    )
+
+
+def _holds(rank: Rank, context: int) -> bool:
+    return not rank.pool.cache.layers or bool(rank.pool.concurrency(rank.kv.bytes, context) >= 1)
+
+
+def concurrency(capacity: Capacity, context: Number, prefix: int = 0) -> Number:
+    """Requests of ``context`` tokens that find room on every rank, ``prefix`` tokens of each shared; not rounded down, not capped."""
+    fitting: Number = math.inf
+    for rank in capacity.ranks:
+        if rank.pool.cache.layers:
+            found = rank.pool.concurrency(rank.kv.bytes, context, prefix)
+            fitting = found if fitting is math.inf else minimum(fitting, found)
+    return fitting
+
+
+def mixed_concurrency(capacity: Capacity, lengths: Sequence[tuple[float, int]], prefix: int = 0, *, least: bool = False) -> float:
+    """Requests that find room when a share of them has each length: (share, tokens). ``least``: in the least cache memory that the
+    evidence allows. A request takes the inverse of how many like it would fit."""
+    rooms = []
+    for rank in capacity.ranks:
+        if rank.pool.cache.layers:
+            kv_bytes = rank.kv.least if least else rank.kv.bytes
+            each = [(share, float(rank.pool.concurrency(kv_bytes, tokens, prefix))) for share, tokens in lengths]
+            rooms.append(0.0 if any(n <= 0 for _, n in each) else 1 / sum(share / n for share, n in each))
+    return min(rooms, default=float(capacity.max_num_seqs or 1 << 20))
+
+
+def sequences(capacity: Capacity, context: int, prefix: int = 0) -> int:
+    """How many sequences of ``context`` tokens fit at once: whole ones, and at most ``max_num_seqs``."""
+    limit = capacity.max_num_seqs or 1 << 20
+    return int(min(concurrency(capacity, context, prefix), limit))
+
+
+def bytes_per_sequence(question: MemoryQuestion, context: int, reserved_per_rank: list[float]) -> dict[str, float]:
+    """Ideal, reserved and read-per-step bytes of a sequence of ``context`` tokens, summed over the ranks of a replica.
+
+    What a step reads comes from the operator list: shared caches are read by every consumer, sparse attention reads less than is
+    stored, recurrent state is read and written back.
+    """
+    tensor = question.sharding.tensor
+    ideal = sum(float(c.ideal_bytes(context)) for c in question.caches()) * tensor
+    if is_encoder_only(question.model):
+        return {"ideal": ideal, "reserved": sum(reserved_per_rank) * tensor, "read_per_step": 0.0}
+    operators = step_operators(question.model, question.sharding, question.numbers, decode(1, context))
+    read = sum(float(o.kv_read_bytes + o.state_bytes) * o.count * o.ranks for o in operators)
+    return {"ideal": ideal, "reserved": sum(reserved_per_rank) * tensor, "read_per_step": read}

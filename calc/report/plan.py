@@ -1,0 +1,147 @@
+"""A plan as records, rows and inputs; the page is in ``plan_page``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calc.report.plan_page import page as page
+from calc.report.plan_page import verdict as verdict
+from calc.report.records import range_record
+from calc.serving.launch import Launch, launch
+from calc.serving.plan import Answer, Plan, Question
+from calc.serving.plan_front import Point, front
+from calc.serving.plan_option import Option, Shortfall
+from calc.serving.plan_reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+
+
+def command(answer: Answer) -> Launch:
+    """The launch command of one replica of an answer."""
+    return launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit)
+
+
+def inputs(question: Question) -> dict[str, Any]:
+    """Everything that was asked, defaults included."""
+    traffic, demand = question.traffic, question.demand
+    return {
+        "model": question.model.name,
+        "hardware": [h.name for h in question.hardware],
+        "requests": [{"input_len": r.input_len, "output_len": r.output_len, "cached_len": r.cached_len} for r in traffic.requests],
+        "judged_request": {
+            "input_len": traffic.tail.input_len, "output_len": traffic.tail.output_len, "cached_len": traffic.tail.cached_len,
+        },
+        "longest_request_tokens": traffic.longest,
+        "arrival_cv2": traffic.arrival_cv2,
+        **question.objectives.given(),
+        "request_rate": demand.request_rate,
+        "concurrency": demand.concurrency,
+        "headroom": demand.headroom,
+        "goal": question.goal,
+        "judged_at": "high" if question.conservative else "expected",
+        "max_gpus": question.space.max_gpus,
+        "prices_usd_per_gpu_hour": dict(question.prices),
+    }  # fmt: skip
+
+
+def split_record(option: Option, replicas: int) -> dict[str, Any]:
+    """Which deployment."""
+    found = option.deployment.inputs
+    return {
+        "hardware": found["hardware"],
+        "replicas": replicas,
+        "gpus": replicas * option.ranks,
+        **{
+            k: found[k]
+            for k in ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization")
+        },
+        **{k: found[k] for k in ("kv_cache_dtype", "engine", "engine_version")},
+    }
+
+
+def shortfall_record(shortfall: Shortfall) -> dict[str, Any]:
+    """What lacks: found against limit, in SI units (bytes per GPU, seconds, requests per second, requests)."""
+    found: dict[str, Any] = {"what": shortfall.kind, "found": shortfall.found, "limit": shortfall.limit}
+    return found | ({"because": shortfall.because} if shortfall.because else {})
+
+
+def answer_record(answer: Answer) -> dict[str, Any]:
+    """One deployment that meets everything."""
+    tokens = answer.token_cost
+    started = command(answer)
+    return {
+        **split_record(answer.option, answer.replicas),
+        "usd_per_hour": answer.usd_per_hour,
+        "price": {"usd_per_gpu_hour": answer.option.price.usd_per_hour, "source": answer.option.price.source}
+        if answer.option.price
+        else None,
+        "usd_per_million_output_tokens": tokens.output_all_in if tokens else None,
+        "usd_per_million_tokens_split": {"input": tokens.input, "output": tokens.output} if tokens else None,
+        "joules_per_output_token_at_most": answer.joules_per_output_token,
+        "ttft_s": range_record(answer.ttft_s),
+        "tpot_s": range_record(answer.tpot_s),
+        "e2e_s": range_record(answer.e2e_s),
+        "longest_step_s": answer.longest_step_s,
+        "in_flight_per_replica": answer.in_flight,
+        "max_num_seqs": answer.batch_limit,
+        "request_rate": answer.request_rate,
+        "sustainable_request_rate": answer.sustainable_rate,
+        "output_tokens_per_s": answer.output_tokens_per_s,
+        "limited_by": shortfall_record(answer.limited_by),
+        "decode_bound": answer.decode_bound,
+        "prefill_bound": answer.prefill_bound,
+        "kv_cache_room": answer.option.room,
+        "launch": str(started) or None,
+        "launch_notes": list(started.notes),
+    }
+
+
+def failure_record(failure: Failure) -> dict[str, Any]:
+    """A deployment that does not meet everything."""
+    return {
+        **split_record(failure.option, failure.replicas),
+        "usd_per_hour": failure.usd_per_hour,
+        "fails": [shortfall_record(s) for s in failure.shortfalls],
+    }
+
+
+def concession_record(concession: Concession) -> dict[str, Any]:
+    """What one objective would have to be."""
+    asked, needed = concession.asked, concession.needed
+    return {"objective": concession.objective, "asked": asked, "needed": needed} | split_record(
+        concession.option, concession.replicas
+    )
+
+
+def point_record(point: Point) -> dict[str, Any]:
+    """A point of the front: one replica at a load."""
+    split = split_record(point.option, 1)
+    split.pop("replicas")
+    return split | {
+        "in_flight": point.in_flight,
+        "tpot_s": point.tpot_s,
+        "ttft_s": point.ttft_s,
+        "output_tokens_per_s_per_gpu": point.output_tokens_per_s_per_gpu,
+        "usd_per_million_output_tokens": point.usd_per_million_output_tokens,
+    }
+
+
+def record(found: Plan) -> dict[str, Any]:
+    """``results`` of ``plan``."""
+    counts = found.counts
+    none = not found.answers
+    return {
+        "meets": not none,
+        "answers": [answer_record(a) for a in found.answers],
+        "next_cheaper": [failure_record(f) for f in cheaper_failures(found)],
+        "nearest_misses": [failure_record(f) for f in nearest_misses(found)] if none else [],
+        "would_have_to_give": [concession_record(c) for c in concessions(found)] if none else [],
+        "would_have_to_give_together": [concession_record(c) for c in compromise(found)] if none else [],
+        "front": [point_record(p) for p in front(found)],
+        "examined": {"deployments": counts.examined, "fit": counts.fit, "meet": counts.meet},
+    }
+
+
+def rows(found: Plan) -> list[dict[str, object]]:
+    """One flat row an answer (CSV)."""
+    from calc.report.table import flatten
+
+    return [flatten(answer_record(a)) for a in found.answers]

@@ -1,0 +1,102 @@
+"""The deployments that a plan looks at: every split of a replica that divides the model and that the device's links allow, in every
+asked format, engine and limit. Replicas come later, from the load."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from calc.errors import UsageError
+from calc.operators.step import step_operators
+from calc.operators.work import prefill
+from calc.profiles.catalog import Loaded
+from calc.profiles.hardware import HardwareProfile
+from calc.profiles.model import Experts, ModelProfile
+from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+
+#: Pipeline stages that are tried unless some are asked for: deeper pipes are not run in practice.
+PIPELINE_SIZES = (1, 2, 3, 4, 6, 8)
+#: Engines that deal out whole experts.
+_EXPERT_PARALLEL = ("vllm", "sglang", "tensorrt-llm", "ideal")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may vary. ``base`` holds for all; lists name the values that are tried; None of ``tensor`` and ``pipeline``: all that fit."""
+
+    base: DeploymentOptions = field(default_factory=DeploymentOptions)
+    quantizations: tuple[str | None, ...] = (None,)
+    kv_cache_dtypes: tuple[str, ...] = ("auto",)
+    engines: tuple[str | None, ...] = (None,)
+    max_num_seqs: tuple[int | None, ...] = (None,)
+    max_num_batched_tokens: tuple[int | None, ...] = (None,)
+    tensor: tuple[int, ...] | None = None
+    pipeline: tuple[int, ...] | None = None
+    max_gpus: int = 64
+
+
+def splits(space: Space, model: ModelProfile, hardware: HardwareProfile) -> Iterator[tuple[int, int, bool]]:
+    """(tensor, pipeline, expert parallel) of a replica. Tensor parallelism stays within the fabric; stages may leave it where a network
+    between nodes is known."""
+    within = scale_up_limit(hardware)
+    beyond = hardware.interconnect.scale_out_gb_per_s_per_direction_per_device is not None
+    has_experts = any(isinstance(p, Experts) for kind in model.layer_kinds.values() for p in kind.feed_forwards)
+    for tensor in space.tensor or range(1, min(within, space.max_gpus) + 1):
+        for pipeline in space.pipeline or PIPELINE_SIZES:
+            ranks = tensor * pipeline
+            if ranks > space.max_gpus or pipeline > model.num_hidden_layers or (ranks > within and not beyond):
+                continue
+            if space.base.enable_expert_parallel or not has_experts or tensor == 1:
+                yield tensor, pipeline, space.base.enable_expert_parallel
+            else:
+                yield from ((tensor, pipeline, False), (tensor, pipeline, True))
+
+
+def deployments(
+    space: Space, model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], refused: dict[str, int]
+) -> Iterator[Deployment]:
+    """Settled deployments of one replica on one kind of device. Splits that do not divide the model are passed over silently; other
+    refusals (a type that the device lacks) are counted in ``refused`` by their message."""
+    formats = list(
+        itertools.product(
+            space.engines, space.quantizations, space.kv_cache_dtypes, space.max_num_seqs, space.max_num_batched_tokens
+        )
+    )
+    divides: dict[tuple[int, bool], bool] = {}
+    for tensor, pipeline, experts in splits(space, model.profile, hardware.profile):
+        for engine, quantization, kv_cache_dtype, seqs, tokens in formats:
+            if divides.get((tensor, experts)) is False:
+                continue
+            options = replace(
+                space.base,
+                tensor_parallel_size=tensor,
+                pipeline_parallel_size=pipeline,
+                data_parallel_size=1,
+                enable_expert_parallel=experts,
+                engine=engine,
+                quantization=quantization,
+                kv_cache_dtype=kv_cache_dtype,
+                memory=replace(space.base.memory, max_num_seqs=seqs, max_num_batched_tokens=tokens),
+            )
+            try:
+                found = resolve(model, hardware, options)
+            except UsageError as error:
+                refused[error.message] = refused.get(error.message, 0) + 1
+                continue
+            if experts and not space.base.enable_expert_parallel and found.engine.NAME not in _EXPERT_PARALLEL:
+                continue
+            if tensor > 1 and found.engine.NAME == "llama.cpp" and space.tensor is None:  # it deals out layers
+                continue
+            if (tensor, experts) not in divides:
+                divides[tensor, experts] = _divides(found)
+            if divides[tensor, experts]:
+                yield found
+
+
+def _divides(deployment: Deployment) -> bool:
+    try:
+        step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, prefill(1, 2), deployment.fusion)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""The inverse of capacity: what would make a number of requests of a length fit, each remedy alone and the rest left as it is.
+
+Every answer is a search over the forward law: the smallest utilisation and the fewest GPUs by monotone search, formats in the order of
+what they give up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from calc.errors import UsageError
+from calc.memory.capacity import concurrency
+from calc.memory.kv_cache import MAX_CONTEXT, largest_context
+from calc.profiles.catalog import Loaded
+from calc.profiles.hardware import HardwareProfile
+from calc.profiles.model import ModelProfile
+from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+
+#: Utilisation is searched in thousandths, up to all of memory.
+_STEPS = 1000
+#: Most nodes of a scale-up domain that pipeline stages are put on.
+_MOST_STAGES = 16
+_CACHE_FORMATS = {
+    "vllm": ("fp8",),
+    "sglang": ("fp8",),
+    "tensorrt-llm": ("fp8", "nvfp4"),
+    "llama.cpp": ("q8_0", "q5_1", "q4_0"),
+    "ideal": ("fp8", "int4-per-token-head"),
+}
+_WEIGHT_FORMATS = {
+    "llama.cpp": ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k"),
+    "": ("fp8", "awq", "nvfp4"),
+}
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What would hold ``wanted`` requests of ``length`` tokens; None where a remedy alone cannot. ``requests`` and ``context`` are what
+    the deployment holds as it is: requests of this length, and the longest length of so many."""
+
+    wanted: int
+    length: int
+    fits: bool
+    requests: int
+    context: int
+    gpu_memory_utilization: float | None
+    gpus: tuple[int, int, int] | None  # all, tensor parallel size, pipeline parallel size
+    kv_cache_dtype: str | None
+    quantization: str | None
+
+
+def room(deployment: Deployment, length: int, wanted: int) -> float:
+    """Requests of ``length`` tokens that find memory, the engine being set up for ``wanted`` of them."""
+    given = deployment.memory.max_num_seqs
+    seqs = given if given is None or given >= wanted else wanted
+    question = deployment.question(max_model_len=length, max_num_seqs=seqs)
+    held = deployment.engine.capacity(question)
+    return float(concurrency(held, length, deployment.memory.cached_tokens)) if held.fits else 0.0
+
+
+def find(
+    model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], options: DeploymentOptions, wanted: int, length: int
+) -> Remedies:
+    """All remedies of a deployment."""
+
+    def holds(changed: DeploymentOptions, tokens: int = length) -> bool:
+        try:
+            return room(resolve(model, hardware, changed), tokens, wanted) >= wanted
+        except UsageError:  # a split or a format that is not possible here
+            return False
+
+    deployment = resolve(model, hardware, options)
+    requests = room(deployment, length, wanted)
+    return Remedies(
+        wanted=wanted,
+        length=length,
+        fits=requests >= wanted,
+        requests=int(min(requests, 1 << 40)),
+        context=_longest(lambda tokens: room(deployment, tokens, wanted) >= wanted),
+        gpu_memory_utilization=_utilization(lambda share: holds(_using(options, share))),
+        gpus=next((split for split in _splits(hardware.profile, options) if holds(_on(options, split))), None),
+        kv_cache_dtype=_first(
+            _CACHE_FORMATS.get(deployment.engine.NAME, ()),
+            lambda form: holds(replace(options, kv_cache_dtype=form, cache_type_k=None, cache_type_v=None)),
+        ),
+        quantization=_first(
+            _lighter(deployment),
+            lambda form: holds(replace(options, quantization=form)),
+        ),
+    )
+
+
+def _longest(fits: Callable[[int], bool]) -> int:
+    found = largest_context(fits, 1 << 32)
+    return found if found < MAX_CONTEXT else 0
+
+
+def _utilization(holds: Callable[[float], bool]) -> float | None:
+    """The smallest share, in thousandths, that holds; more memory never holds less."""
+    if not holds(1.0):
+        return None
+    low, high = 1, _STEPS
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle / _STEPS):
+            high = middle
+        else:
+            low = middle + 1
+    return low / _STEPS
+
+
+def _splits(device: HardwareProfile, options: DeploymentOptions) -> Iterator[tuple[int, int, int]]:
+    """(GPUs, tensor, pipeline) in order of GPUs: powers of two within the scale-up domain, then whole domains as stages."""
+    limit = scale_up_limit(device)
+    sizes = [1 << i for i in range(limit.bit_length()) if 1 << i <= limit]
+    for tensor in sizes:
+        yield tensor, tensor, 1
+    for stages in range(2, _MOST_STAGES + 1):
+        yield sizes[-1] * stages, sizes[-1], stages
+
+
+def _using(options: DeploymentOptions, share: float) -> DeploymentOptions:
+    return replace(options, memory=replace(options.memory, gpu_memory_utilization=share))
+
+
+def _on(options: DeploymentOptions, split: tuple[int, int, int]) -> DeploymentOptions:
+    _, tensor, pipeline = split
+    memory = replace(options.memory, pipeline_layers=None)
+    return replace(options, gpus=None, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline, memory=memory)
+
+
+def _lighter(deployment: Deployment) -> tuple[str, ...]:
+    """Weight formats with fewer bits than those in use."""
+    from calc.numerics import weight_format
+
+    numbers = deployment.numbers
+    used = min([f.nominal_bits for f in numbers.roles.values()] or [numbers.default.nominal_bits])
+    forms = _WEIGHT_FORMATS.get(deployment.engine.NAME, _WEIGHT_FORMATS[""])
+    return tuple(form for form in forms if weight_format(form).nominal_bits < used)
+
+
+def _first(forms: tuple[str, ...], holds: Callable[[str], bool]) -> str | None:
+    return next((form for form in forms if holds(form)), None)

@@ -1,0 +1,173 @@
+"""The calibrated model: terms of a step times what engines and devices were seen to make of them, with the spread of what was seen.
+
+``t = sum over terms of size x exp(sum of effects)``. Effects nest from all devices and engines down to the row's own group; a group
+that was never measured counts zero with the spread between its like, so an unseen device, engine or model falls back to its
+neighbours and the range widens by itself. Deviations are combined as independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from calc.arrays import Number, divide, maximum
+from calc.operators.operator import Operator
+from calc.operators.work import Work
+from calc.profiles.efficiency import Calibration, Effect, EffectFile, Term
+from calc.timing.roofline import Ceilings
+from calc.timing.setting import Setting
+from calc.timing.terms import Mix, Sizes, mix, operator_sizes
+
+KNOWN, DEVICE_UNSEEN, ENGINE_UNSEEN = "known", "device unseen", "engine unseen"
+#: Decode steps of more rows than this vary more between engines than small ones.
+LARGE_BATCH = 16
+_NOTHING = Term()
+
+
+@dataclass(frozen=True)
+class Effects:
+    """All fitted effects that a setting can draw on: the shared file and those of its engine, if there are any."""
+
+    shared: EffectFile
+    engine: EffectFile | None = None
+
+    def term(self, name: str, setting: Setting) -> tuple[float, float]:
+        """Sum of the effects of a term (or of a phase) and its variance; an unseen group adds the spread of its level."""
+        term = self.shared.terms.get(name, _NOTHING)
+        own = self.engine.terms.get(name, _NOTHING) if self.engine else _NOTHING
+        value, variance = _of(term.base)
+        for level, table in term.levels.items():
+            key = setting.keys.get(level)
+            if key is None:
+                continue
+            seen = table.effects.get(key)
+            if seen is None and level in own.levels:
+                seen = own.levels[level].effects.get(key)
+            effect = (0.0, table.width**2) if seen is None else _of(seen)
+            value, variance = value + effect[0], variance + effect[1]
+        for covariate, slope in term.slopes.items():
+            x = setting.slopes.get(covariate, 0.0)
+            effect = _of(slope)
+            value, variance = value + x * effect[0], variance + x * x * effect[1]
+        return value, variance
+
+
+def _of(effect: Effect | None) -> tuple[float, float]:
+    return (effect[0], effect[1] ** 2) if effect else (0.0, 0.0)
+
+
+def phase_of(term: str) -> str:
+    """What stands before the point: decode, prefill, …"""
+    return term.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """An expected time with its relative standard deviation and the seconds of each term."""
+
+    seconds: Number
+    deviation: Number
+    terms: Sizes
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The calibrated model of one setting. ``scale`` multiplies terms (what if launches took half the time?)."""
+
+    effects: Effects
+    setting: Setting
+    scale: Mapping[str, float] = field(default_factory=dict)
+    _terms: dict[str, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
+
+    def _term(self, name: str) -> tuple[float, float]:
+        found = self._terms.get(name)
+        if found is None:
+            value, variance = self.effects.term(name, self.setting)
+            found = self._terms[name] = (math.exp(value), variance)
+        return found
+
+    def factor(self, term: str) -> float:
+        """What a term's size is multiplied with, effects of its phase included."""
+        return self._term(term)[0] * self._term(phase_of(term))[0] * self.scale.get(term, 1.0)
+
+    def expectation(self, sizes: Mapping[str, Number], kind: str = "", noise: Number = 0.0) -> Expectation:
+        """Time of a sum of terms. ``kind`` names a composition of steps with an effect of its own; ``noise`` is the relative
+        deviation that no effect explains."""
+        own, own_variance = self._term(kind) if kind else (1.0, 0.0)
+        terms = {name: size * (self.factor(name) * own) for name, size in sizes.items()}
+        total: Number = 0.0
+        phases: dict[str, Number] = {}
+        for name, seconds in terms.items():
+            total = total + seconds
+            phases[phase_of(name)] = phases.get(phase_of(name), 0.0) + seconds
+        spread: Number = 0.0
+        for name, seconds in terms.items():
+            spread = spread + seconds * seconds * self._term(name)[1]
+        for name, seconds in phases.items():
+            spread = spread + seconds * seconds * self._term(name)[1]
+        variance = divide(spread, maximum(total * total, 1e-60)) + own_variance + noise * noise
+        return Expectation(total, variance**0.5, terms)
+
+    def step(self, operators: list[Operator], ceilings: Ceilings, work: Work) -> tuple[list[Number], Expectation, Mix]:
+        """Expected seconds of one call of each operator, the whole step, and what it is made of."""
+        parts = mix(operators, self.setting, work)
+        calls: list[Number] = []
+        total: Sizes = {}
+        for operator in operators:
+            seconds: Number = 0.0
+            for term, size in operator_sizes(operator, ceilings, self.setting, parts).items():
+                total[term] = total.get(term, 0.0) + size * operator.count
+                seconds = seconds + size * self.factor(term)
+            calls.append(seconds)
+        return calls, self.expectation(total, noise=self.noise(total, parts)), parts
+
+    def noise(self, sizes: Sizes, parts: Mix) -> Number:
+        """Relative deviation of rows like this one that no effect explains: that of decode and prefill by their share of the sizes,
+        more for mixtures of experts and large batches."""
+        weigh = {p: self.effects.shared.kinds[p].noise for p in ("decode", "prefill")}
+        seconds = {p: sum((v * self.factor(k) for k, v in sizes.items() if phase_of(k) == p), 0.0) for p in weigh}
+        total = maximum(seconds["decode"] + seconds["prefill"], 1e-30)
+        variance = sum(weigh[p] ** 2 * seconds[p] for p in weigh) / total
+        further = self.effects.shared.noise
+        if self.setting.has_experts:
+            variance = variance + further.get("experts", 0.0) ** 2
+        large = maximum(0.0, 1 - LARGE_BATCH / maximum(parts.decode_tokens, 1))
+        variance = variance + large * further.get("large batch", 0.0) ** 2
+        result: Number = variance**0.5
+        return result
+
+    @cached_property
+    def level(self) -> str:
+        """Which evidence there is: engine and device measured together, the engine on other devices, or neither."""
+        rows = self.effects.engine.kinds if self.effects.engine else {}
+        seen = {key for calibration in rows.values() for key in calibration.rows}
+        if self.setting.engine not in seen:
+            return ENGINE_UNSEEN
+        pair = f"{self.setting.engine} | {self.setting.hardware.id}"
+        return KNOWN if pair in seen else DEVICE_UNSEEN
+
+    def rows(self, kind: str) -> int:
+        """Observations behind a kind of step: of this engine on this class of device, else of the engine, else of all engines."""
+        own = self.effects.engine.kinds.get(kind) if self.effects.engine else None
+        held = own.rows if own else {}
+        found = held.get(self.setting.keys["engine class"]) or held.get(self.setting.engine)
+        return found or self.effects.shared.kinds[kind].rows.get("all", 0)
+
+    def evidence(self, kind: str) -> str:
+        """``fitted n=…`` with the level where it is not ``known``."""
+        level = "" if self.level == KNOWN else f" ({self.level})"
+        return f"fitted n={self.rows(kind)}{level}"
+
+    def multiples(self, kind: str) -> tuple[float, float]:
+        """Multiples of the deviation to the fast and to the slow side that hold 80 % of what was seen."""
+        calibration: Calibration = self.effects.shared.kinds[kind]
+        return calibration.ranges.get(self.level) or calibration.ranges[KNOWN]
+
+
+def bounds(expected: Number, deviation: Number, multiples: tuple[float, float]) -> tuple[Number, Number]:
+    """Low and high time around an expected one. Linear above and reciprocal below: both stay positive, and more bandwidth, compute or
+    link speed never raises them."""
+    fast, slow = multiples
+    return expected / (1 + fast * deviation), expected * (1 + slow * deviation)
