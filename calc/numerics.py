@@ -21,7 +21,8 @@ class NumberFormat:
     ``element_bits`` excludes scales. ``group_bits`` are stored once per ``group`` elements along d_in, ``channel_bits`` once per
     output channel, ``input_bits`` once per input row, ``block_bits`` once per ``block`` = (rows, columns), ``tensor_bits`` once.
     ``compute`` is the type the matrix units run in when the device has them: ``16bit`` for weight-only formats, whose peak is
-    that of bf16 or fp16 whatever the bits. ``approximate`` marks mixes whose share of each type depends on the file.
+    that of bf16 or fp16 whatever the bits. ``approximate`` marks mixes whose share of each type depends on the file. ``counted_bytes``
+    are bytes per element as counted in the files of one checkpoint: they stand above the format's own law.
     """
 
     name: str
@@ -36,9 +37,12 @@ class NumberFormat:
     tensor_bits: int = 0
     approximate: bool = False
     whole_model: bool = False  # quantises embedding and head too (GGUF files do)
+    counted_bytes: float = 0.0  # 0: not counted
 
     def matrix_bytes(self, d_in: int, d_out: int) -> int:
-        """Bytes of one matrix, scales included (exact integer, rounded up to a byte)."""
+        """Bytes of one matrix, scales included (exact integer, rounded up to a byte; to the nearest where counted)."""
+        if self.counted_bytes:
+            return round(self.counted_bytes * d_in * d_out)
         bits = self.element_bits * d_in * d_out + self.tensor_bits
         if self.group:
             bits += self.group_bits * -(-d_in // self.group) * d_out
@@ -50,6 +54,8 @@ class NumberFormat:
     @property
     def nominal_bits(self) -> float:
         """Bits per weight for a large matrix, scales by group and block included."""
+        if self.counted_bytes:
+            return 8 * self.counted_bytes
         bits = self.element_bits
         if self.group:
             bits += self.group_bits / self.group

@@ -92,11 +92,25 @@ def devices(text: str | None) -> list[HardwareProfile] | None:
 
 def _device(name: str) -> HardwareProfile | None:
     short = re.split(r" \(|, ", name)[0].strip()
-    known = table()["devices"].get(fold(short))
-    if known == "unlisted":
-        return None
-    found: HardwareProfile | None = _profile(known or short, "hardware")
-    return found
+    for spelling in _without_maker(fold(short)):
+        known = table()["devices"].get(spelling)
+        if known == "unlisted":
+            return None
+        found: HardwareProfile | None = _profile(known or spelling, "hardware")
+        if found is not None:
+            return found
+    return None
+
+
+def _without_maker(name: str) -> list[str]:
+    """The name, then without the words in front that say who made the part, one after another."""
+    spellings = [name]
+    while True:
+        shorter = next((name.removeprefix(w) for w in table()["makers"] if name.startswith(w)), name)
+        if shorter == name:
+            return spellings
+        name = shorter
+        spellings.append(name)
 
 
 def weight_format(quantization: str | None, weight_dtype: str | None) -> str | None:

@@ -13,7 +13,7 @@ from calc.profiles.model import Block, Heads, ModelProfile
 from calc.profiles.reader import Place
 
 if TYPE_CHECKING:
-    from calc.memory.kv_cache import RankCache
+    pass
 
 _TOTAL_TOLERANCE = 0.005
 _RESIDUAL_LIMIT = 0.02  # an amount that is only a difference explains no more than a tower or a few layers
@@ -123,7 +123,7 @@ def active(subject: Subject) -> Iterator[Problem]:
 )  # fmt: skip
 def kv_bytes(subject: Subject) -> Iterator[Problem]:
     """M3."""
-    from calc.memory.kv_cache import rank_caches
+    from calc.memory.kv_cache import index_keys_in_16bit, rank_caches
     from calc.operators.numbers import plan
     from calc.operators.sharding import Sharding
 
@@ -133,7 +133,7 @@ def kv_bytes(subject: Subject) -> Iterator[Problem]:
         return
     numbers = plan("bf16", {}, compute="bf16", kv_cache="bf16", state_dtype=model.state_dtype)
     cache = rank_caches(model, Sharding(), numbers)[0]
-    found = cache.bytes_per_token + _index_keys_in_16bit(model, cache)
+    found = cache.bytes_per_token + index_keys_in_16bit(model, cache)
     if abs(found - stated) > _TOTAL_TOLERANCE * max(stated, 1):
         yield Problem(
             ("parameters", "kv_bytes_per_token"),
@@ -144,16 +144,6 @@ def kv_bytes(subject: Subject) -> Iterator[Problem]:
             cause="query heads for KV heads, bounded layers counted, or another cache dtype",
             remedy="state the slope in 16 bit of layers that grow without bound",
         )
-
-
-def _index_keys_in_16bit(model: ModelProfile, cache: RankCache) -> float:
-    """What the keys of sparse-attention indexers would take beyond their fp8 bytes if they were cached in 16 bit."""
-    from calc.operators.indexer import key_bytes
-
-    indexers = [getattr(m, "indexer", None) for kind in model.layer_kinds.values() for m in kind.mixers]
-    more: dict[float, int] = {key_bytes(i): 2 * i.head_dim - key_bytes(i) for i in indexers if i is not None and key_bytes(i)}
-    laws = [(layer.count, layer.law) for layer in cache.layers if layer.law.grows]
-    return sum(count * more.get(law.extra_bytes_per_token, 0) / law.tokens_per_entry for count, law in laws)
 
 
 @rule(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from calc import units
 from calc.errors import UsageError
 
-#: Longest list that one option may make.
+#: Longest list that is written out; a single range is not.
 MAX_VALUES = 1_000_000
 
 _RANGE = re.compile(r"^\s*([^.:\s]+)\s*\.\.\s*([^.:\s]+)\s*(?::\s*(\*?)\+?\s*([^\s:]+))?\s*$")
@@ -21,36 +22,39 @@ def words(text: str, what: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def counts(text: str, what: str, *, minimum: int = 1, maximum: int = units.MAX_COUNT) -> list[int]:
-    """Whole numbers of a comma list whose items may be ranges, in the order given, each once."""
-    found: dict[int, None] = {}
-    for item in words(text, what):
-        match = _RANGE.match(item)
-        if not match:
-            found.setdefault(units.parse_count(item, what, minimum=minimum, maximum=maximum))
-            continue
-        first = units.parse_count(match[1], what, minimum=minimum, maximum=maximum)
-        last = units.parse_count(match[2], what, minimum=minimum, maximum=maximum)
-        for value in _range(first, last, bool(match[3]), match[4], f"{what} {item!r}"):
-            found.setdefault(value)
-    return list(found)
+def counts(text: str, what: str, *, minimum: int = 1, maximum: int = units.MAX_COUNT) -> Sequence[int]:
+    """Whole numbers of a comma list whose items may be ranges, in the order given, each once. A single range stays a ``range``: its
+    size is known before it is written out."""
+    items = [_item(item, what, minimum, maximum) for item in words(text, what)]
+    if len(items) == 1:
+        return items[0]
+    size = sum(map(len, items))
+    if size > MAX_VALUES:
+        raise UsageError(f"{what} has {size:,} values; at most {MAX_VALUES:,} are taken", "give ranges a step: 1..1m:*2")
+    return list(dict.fromkeys(value for item in items for value in item))
 
 
-def _range(first: int, last: int, multiply: bool, step_text: str | None, what: str) -> list[int]:
+def _item(text: str, what: str, minimum: int, maximum: int) -> Sequence[int]:
+    match = _RANGE.match(text)
+    if not match:
+        return [units.parse_count(text, what, minimum=minimum, maximum=maximum)]
+    first = units.parse_count(match[1], what, minimum=minimum, maximum=maximum)
+    last = units.parse_count(match[2], what, minimum=minimum, maximum=maximum)
+    return _range(first, last, bool(match[3]), match[4], f"{what} {text!r}")
+
+
+def _range(first: int, last: int, multiply: bool, step_text: str | None, what: str) -> Sequence[int]:
     if last < first:
         raise UsageError(f"{what}: the range ends before it begins")
     step = 1 if step_text is None else units.parse_count(step_text, f"step of {what}")
-    if multiply:
-        if step < 2:
-            raise UsageError(f"{what}: the factor must be at least 2")
-        if first == 0:
-            raise UsageError(f"{what}: a range by factor cannot begin at 0")
-        values = []
-        while first <= last:
-            values.append(first)
-            first *= step
-        return values
-    size = (last - first) // step + 1
-    if size > MAX_VALUES:
-        raise UsageError(f"{what} has {size:,} values; at most {MAX_VALUES:,} are taken", "give it a step: 1..1m:*2")
-    return list(range(first, last + 1, step))
+    if not multiply:
+        return range(first, last + 1, step)
+    if step < 2:
+        raise UsageError(f"{what}: the factor must be at least 2")
+    if first == 0:
+        raise UsageError(f"{what}: a range by factor cannot begin at 0")
+    values = []
+    while first <= last:
+        values.append(first)
+        first *= step
+    return values

@@ -150,3 +150,14 @@ def largest_context(fits: Callable[[int], bool], limit: int = MAX_CONTEXT) -> in
         else:
             high = middle - 1
     return low
+
+
+def index_keys_in_16bit(model: ModelProfile, cache: RankCache) -> float:
+    """What the keys of sparse-attention indexers would take beyond their fp8 bytes if they were cached in 16 bit."""
+    from calc.operators.indexer import key_bytes
+
+    indexers = [getattr(m, "indexer", None) for kind in model.layer_kinds.values() for m in kind.mixers]
+    more: dict[float, int] = {key_bytes(i): 2 * i.head_dim - key_bytes(i) for i in indexers if i is not None and key_bytes(i)}
+    laws = [(layer.count, layer.law) for layer in cache.layers if layer.law.grows]
+    total = sum(count * more.get(law.extra_bytes_per_token, 0) / law.tokens_per_entry for count, law in laws)
+    return int(total) if total == int(total) else total

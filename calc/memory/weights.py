@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from calc.errors import UsageError
 from calc.memory.memo import remembered
-from calc.numerics import NumberFormat
 from calc.operators import embedding, parameters
 from calc.operators.numbers import NumberPlan
 from calc.operators.parameters import Held
@@ -88,11 +87,10 @@ def _dealt(held: Held, data: int) -> Held:
 
 def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:
     """Bytes of tensors by part of the model."""
-    parts: dict[str, int] = {}
+    parts: dict[str, list[Held]] = {}
     for item in held:
-        number_format: NumberFormat = numbers.weight(item.weight.role)
-        parts[item.part] = parts.get(item.part, 0) + item.weight.bytes(number_format) * item.count
-    return parts
+        parts.setdefault(item.part, []).append(item)
+    return {part: parameters.held_bytes(tensors, numbers) for part, tensors in parts.items()}
 
 
 @remembered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calc.numerics import CacheFormat, NumberFormat, cache_format, weight_format
@@ -20,7 +20,8 @@ class NumberPlan:
     """Formats by tensor role, the cache format, and the compute types that the device really has.
 
     ``compute`` is the 16-bit (or fp32) type of everything that no low-precision path serves; ``low_precision`` lists the quantised
-    compute types with a rate on the device. ``state_bytes`` and ``convolution_bytes`` are per element of recurrent state.
+    compute types with a rate on the device. ``counted`` holds the formats of roles whose bytes were counted in the checkpoint's files.
+    ``state_bytes`` and ``convolution_bytes`` are per element of recurrent state.
     """
 
     compute: str
@@ -31,6 +32,7 @@ class NumberPlan:
     low_precision: frozenset[str] = frozenset()
     state_bytes: int = 4
     convolution_bytes: int = 2
+    counted: dict[str, NumberFormat] = field(default_factory=dict)
 
     @property
     def activation_bytes(self) -> int:
@@ -39,7 +41,7 @@ class NumberPlan:
 
     def weight(self, role: str) -> NumberFormat:
         """Storage format of the matrices of a role."""
-        return self.roles.get(role, self.default)
+        return self.counted.get(role) or self.roles.get(role, self.default)
 
     def compute_for(self, role: str) -> str:
         """Type that the matrices of a role are multiplied in: a low-precision type only when weights *and* activations have it and
@@ -59,13 +61,18 @@ def plan(
     kv_cache_values: str | None = None,
     low_precision: frozenset[str] = frozenset(),
     state_dtype: str | None = None,
+    counted_bytes: Mapping[str, float] | None = None,
 ) -> NumberPlan:
     """Combine what the checkpoint stores with what the user asked for.
 
-    ``quantization`` None keeps the stored formats, ``none`` means 16 bit throughout.
+    ``quantization`` None keeps the stored formats, ``none`` means 16 bit throughout. ``counted_bytes`` are bytes per element by role
+    (``stored.counted_bytes``); they hold for the stored formats alone.
     """
     default = weight_format(storage_dtype)
     roles = {role: weight_format(name, group_size) for role, name in storage_roles.items()}
+    counted: dict[str, NumberFormat] = {}
+    if quantization is None and counted_bytes:
+        counted = {role: replace(roles.get(role, default), counted_bytes=each) for role, each in counted_bytes.items()}
     if quantization is not None:
         sixteen = weight_format("fp16" if storage_dtype in ("fp16", "float16") else "bf16")
         default, roles = sixteen, {}
@@ -80,4 +87,5 @@ def plan(
         values=cache_format(kv_cache_values or kv_cache),
         low_precision=low_precision,
         state_bytes=2 if state_dtype in ("bf16", "fp16", "bfloat16", "float16") else 4,
+        counted=counted,
     )

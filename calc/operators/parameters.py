@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from calc.operators import embedding
@@ -102,16 +102,26 @@ class Parameters:
 def count_parameters(model: ModelProfile, numbers: NumberPlan | None = None) -> Parameters:
     """Totals of the architecture (copies and buffers not counted) and the bytes of a format plan."""
     by_part: dict[str, int] = {}
-    weights_bytes = 0
-    for held in model_weights(model):
-        if held.weight.is_held:
-            by_part[held.part] = by_part.get(held.part, 0) + held.weight.elements * held.count
-            if numbers is not None:
-                weights_bytes += held.weight.bytes(numbers.weight(held.weight.role)) * held.count
+    tensors = [held for held in model_weights(model) if held.weight.is_held]
+    for held in tensors:
+        by_part[held.part] = by_part.get(held.part, 0) + held.weight.elements * held.count
+    weights_bytes = held_bytes(tensors, numbers) if numbers is not None else 0
     total = sum(by_part.values())
     text = total - by_part.get("next_token_layers", 0) - by_part.get("towers", 0)
     ordered = {part: by_part[part] for part in PARTS if part in by_part}
     return Parameters(total, text, text - idle_experts(model), ordered, weights_bytes)
+
+
+def held_bytes(tensors: Iterable[Held], numbers: NumberPlan) -> int:
+    """Bytes of tensors. Counted bytes are summed before they are rounded: the sum over a whole model is that of its files."""
+    whole, counted = 0, 0.0
+    for held in tensors:
+        number_format = numbers.weight(held.weight.role)
+        if number_format.counted_bytes:
+            counted += number_format.counted_bytes * held.weight.elements * held.count
+        else:
+            whole += held.weight.bytes(number_format) * held.count
+    return whole + round(counted)
 
 
 def idle_experts(model: ModelProfile) -> int:

@@ -42,7 +42,9 @@ class Weight:
         return self.copies * (self.d_in * self.d_out + self.bias)
 
     def bytes(self, number_format: NumberFormat) -> int:
-        """Bytes of all copies; biases and vectors in 16 bit (fp32 where the matrices are fp32)."""
+        """Bytes of all copies; biases and vectors in 16 bit (fp32 where the matrices are fp32), unless the checkpoint's were counted."""
+        if number_format.counted_bytes:
+            return round(number_format.counted_bytes * self.elements)
         side = 4 if number_format.name == "fp32" else 2
         if self.vector:
             return side * self.elements

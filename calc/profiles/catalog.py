@@ -166,7 +166,11 @@ def names_of(identifier: str, data: dict[str, Any]) -> tuple[str, ...]:
 
 def looks_like_path(text: str) -> bool:
     """Whether a MODEL or HARDWARE argument names a file or folder rather than a profile."""
-    return text.endswith((".yaml", ".yml", ".json", ".gguf")) or text.startswith((".", "/", "~")) or os.path.isdir(text)
+    return (
+        text.endswith((".yaml", ".yml", ".json", ".gguf"))
+        or text.startswith((".", "/", "~", sources.HUB_PREFIX))
+        or os.path.isdir(text)
+    )
 
 
 def count(folder: Path, kind: Kind) -> int:
@@ -270,12 +274,9 @@ def load_file(path: Path, kind: Kind) -> Loaded[Any]:
 
 
 def _load_source(name: str) -> Loaded[Any]:
-    """A model from the files it was published with; the digest is that of the config."""
-    profile, warnings = sources.import_source(name)
-    path = Path(name).expanduser()
-    config = path / "config.json" if path.is_dir() else path
-    digest = reader.sha256(reader.read_bytes(config, limit=reader.MAX_IMPORT_BYTES))
-    return Loaded(profile, "model", profile.id, config, digest, warnings)
+    """A model from the files it was published with; the digest is that of the config, or of a GGUF header."""
+    found = sources.read_source(name)
+    return Loaded(found.profile, "model", found.profile.id, found.path, found.sha256, found.warnings)
 
 
 def load(name: str, kind: Kind, profiles_dir: str | None = None) -> Loaded[Any]:

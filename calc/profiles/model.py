@@ -361,6 +361,7 @@ class Storage(Strict, frozen=True, kw_only=True):
     ] = {}  # fmt: skip
     group_size: Dimension | None = None
     kv_cache: Text | None = None  # a checkpoint may ask for its own KV format
+    scheme: Text | None = None  # what the mix of types is called where it has a name (Q4_K_M)
     total_bytes: Count | None = None  # of the checkpoint's files, where they or their index were at hand
     role_bytes: dict[Text, Count] = {}  # the same by tensor role, read from the files' headers
 

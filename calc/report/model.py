@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from calc.memory.kv_cache import RankCache, rank_caches
+from calc.memory.kv_cache import RankCache, index_keys_in_16bit, rank_caches
 from calc.numerics import weight_format
 from calc.operators.layer_kinds import cache_laws, part_weights
 from calc.operators.numbers import NumberPlan, plan
 from calc.operators.parameters import Parameters, count_parameters
 from calc.operators.sharding import Sharding
+from calc.operators.stored import counted_bytes
 from calc.profiles.model import Heads, ModelProfile
 from calc.report.table import Column, Page, Table
 from calc.units import format_bytes, format_number, format_parameters
@@ -57,6 +58,7 @@ def describe(model: ModelProfile, quantization: str | None, kv_cache: str, conte
         group_size=model.storage.group_size if quantization is None else None,
         kv_cache="bf16" if kv_cache == "auto" else kv_cache,
         state_dtype=model.state_dtype,
+        counted_bytes=counted_bytes(model),
     )
     cache = rank_caches(model, Sharding(), numbers)[0]
     length = context or model.max_position_embeddings or 4096
@@ -69,7 +71,7 @@ def describe(model: ModelProfile, quantization: str | None, kv_cache: str, conte
         count_parameters(model, numbers),
         [_layer_row(model, name, count) for name, count in model.layer_counts().items()],
         cache,
-        cache.bytes_per_token,
+        cache.bytes_per_token + (index_keys_in_16bit(model, cache) if numbers.keys.name in ("bf16", "fp16") else 0),
         cache.window_bytes_max,
         cache.state_bytes,
         length,

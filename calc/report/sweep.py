@@ -25,12 +25,13 @@ COLUMNS = (
     "output_tokens_per_s", "usd_per_million_output_tokens",
 )  # fmt: skip
 _SHOWN = (
-    "fits", "max_concurrency", "prefill_s_expected", "tpot_s_expected", "e2e_s_expected", "output_tokens_per_s", "decode_bound",
-    "usd_per_million_output_tokens", "note",
+    "fits", "max_concurrency", "prefill_s_expected", "decode_s_expected", "tpot_s_expected", "e2e_s_expected", "output_tokens_per_s",
+    "decode_bound", "usd_per_million_output_tokens", "note",
 )  # fmt: skip
 _HEADERS = {
-    "prefill_s_expected": "TTFT", "tpot_s_expected": "TPOT", "e2e_s_expected": "e2e", "output_tokens_per_s": "tok/s",
-    "decode_bound": "bound", "usd_per_million_output_tokens": "USD/Mtok", "max_concurrency": "max conc.", "batch_size": "batch",
+    "prefill_s_expected": "TTFT", "decode_s_expected": "step", "tpot_s_expected": "TPOT", "e2e_s_expected": "e2e",
+    "output_tokens_per_s": "tok/s", "decode_bound": "bound", "usd_per_million_output_tokens": "USD/Mtok",
+    "max_concurrency": "max conc.", "batch_size": "batch",
     "input_len": "input", "output_len": "output", "context_len": "context", "cached_len": "cached",
 }  # fmt: skip
 Part = dict[str, Any]
@@ -101,7 +102,9 @@ def _text(parts: Iterable[Part], names: list[str], wanted: str, stream: IO[str])
 
 def _page(records: list[dict[str, Any]], heads: list[str]) -> Page:
     varied = [n for n in WORK_AXES if len({r[n] for r in records}) > 1]
-    shown = [*heads, *varied, *(n for n in _SHOWN if any(r[n] not in (None, "") for r in records))]
+    hidden = () if "context_len" in varied else ("decode_s_expected",)  # the mean step says the same
+    answered = (n for n in _SHOWN if n not in hidden and any(r[n] not in (None, "") for r in records))
+    shown = [*heads, *varied, *answered]
     columns = tuple(Column(_HEADERS.get(n, n.replace("_", " ")), right=n not in heads, priority=_priority(n)) for n in shown)
     lines = [[_cell(n, r[n]) for n in shown] for r in records]
     fixed = ", ".join(f"{_HEADERS[n]} {records[0][n]:,}" for n in WORK_AXES if n not in varied and records[0][n] is not None)

@@ -12,6 +12,7 @@ from calc.numerics import canonical_dtype
 from calc.operators.fusion import SEPARATE, FusionPolicy
 from calc.operators.numbers import NumberPlan, plan
 from calc.operators.sharding import Sharding
+from calc.operators.stored import counted_bytes
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
@@ -92,6 +93,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         kv_cache_values=options.cache_type_v,
         low_precision=frozenset(t for t in ("fp8", "int8", "fp4") if device.peak_flops_per_s(t)),
         state_dtype=model.profile.state_dtype,
+        counted_bytes=counted_bytes(model.profile),
     )
     law = engine(options.engine or _default_engine(device))
     ceilings = datasheet(device, sharding.ranks)

@@ -11,6 +11,7 @@ from calc.serving import batching
 from calc.serving.batching import Chunks
 from calc.serving.deployment import Deployment
 from calc.serving.phase import evaluate
+from calc.serving.request import bends, pieces, smallest_chunk
 from calc.serving.traffic import Traffic
 from calc.timing.step_time import Range
 
@@ -76,6 +77,17 @@ class Replica:
         return Load(tpot, ttft, e2e, rate, limit, added, np.maximum(mixed, decode))
 
 
+def _contexts(deployment: Deployment, traffic: Traffic) -> list[tuple[float, float]]:
+    """(share of the decode steps, keys they see on average). Requests of one length are split where a window bends the step time, as
+    the mean step of a single request is; spread lengths count at their mean."""
+    if len(traffic.requests) > 1:
+        return [(1.0, traffic.mean_context)]
+    first = traffic.tail.input_len + 1
+    last = max(first, traffic.tail.input_len + traffic.tail.output_len - 1)
+    parts = pieces(first, last, bends(deployment), smallest_chunk(deployment))
+    return [(steps / (last - first + 1), context) for context, steps in parts]
+
+
 def step_budget(held: Capacity) -> int:
     """Most tokens of a step: the engine's limit, else a usual one."""
     return held.max_num_batched_tokens or DEFAULT_STEP_TOKENS
@@ -106,7 +118,7 @@ def replica(deployment: Deployment, held: Capacity, traffic: Traffic, in_flight:
     groups = [Requests(prompts * each, r.new_tokens, r.input_len - r.new_tokens, writes_source=True) for r in traffic.requests]
     if tail is not mean:
         groups.append(Requests(last, traffic.tail.new_tokens, traffic.tail.input_len - traffic.tail.new_tokens, writes_source=True))
-    groups.append(Requests(rows, 1, traffic.mean_context - 1))
+    groups += [Requests(rows * share, 1, context - 1) for share, context in _contexts(deployment, traffic)]
     timed = evaluate(deployment, Work("mixed", tuple(groups))).timed
     assert timed is not None, "callers leave out devices without rates"
 

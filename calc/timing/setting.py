@@ -108,6 +108,7 @@ class Setting:
             "format class": f"{self.weight_format} | {kind}",
             "quantised": "16-bit" if self.weight_format == "16-bit" else "quantised",
             "path": self.path,
+            "path architecture": f"{self.path} | {hardware.architecture} {memory_kind(hardware)}",
             "path class": f"{self.path} | {kind}",
             "experts": experts,
             "experts class": f"{experts} | {kind}",

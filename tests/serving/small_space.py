@@ -61,7 +61,7 @@ class Tried:
         return all(getattr(self, n) <= v for n, v in objectives.given().items())
 
 
-def step_s(deployment: Deployment, prompts: float, request: tuple[int, int], decoding: float, context: int, part: str) -> float:
+def step_s(deployment: Deployment, prompts: float, request: tuple[int, int], decoding: float, context: float, part: str) -> float:
     """One step, by one evaluation on plain numbers."""
     new, cached = request
     parts = work.Work("prefill", (work.Requests(prompts, new, cached, writes_source=True),))
@@ -75,7 +75,7 @@ def tried(deployment_id: tuple[str, int, int], length: tuple[int, int], users: f
     name, tensor, stages = deployment_id
     prompt, output = length
     deployment = resolve(loaded(MODEL), loaded(DEVICES[name]), options(tensor, stages, prompt + output))
-    context = prompt + output // 2
+    context = prompt + output / 2
     decoding = math.ceil(max(users, 1) / stages)
     others = (users - 1 if closed else users) / stages
     arriving = others * prompt / output

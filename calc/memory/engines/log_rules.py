@@ -66,8 +66,8 @@ def rule(pattern: str, *names: str) -> Rule:
 
 @dataclass(frozen=True)
 class Rules:
-    """How the lines of one engine are read. One of ``words`` must stand in a line before anything is tried (speed); ``dumps`` mark lines that
-    list settings as ``key=value``, ``commands`` lines that hold a command line."""
+    """How the lines of one engine are read. One of ``words`` must stand in a line before anything is tried (speed); ``dumps`` mark
+    lines that list settings as ``key=value``, ``commands`` lines that hold a command line."""
 
     words: tuple[bytes, ...]
     figures: tuple[Rule, ...]

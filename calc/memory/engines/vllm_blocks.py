@@ -133,8 +133,8 @@ def block_pool(cache: RankCache, chosen: Settings, max_model_len: int, speculati
     groups = [Group(la.law, la.count, 0, int(page // cache.token_bytes(la.law))) for la in attention]
     sizes = [state_bytes(cache, layer, speculative_tokens) for layer in states]
     page = max(page, *map(float, sizes)) if sizes else page
-    for layer in states:
-        groups.append(Group(layer.law, layer.count, 0, block if chosen.state_blocks == 0 else max_model_len))
+    state_block = block if chosen.state_blocks == 0 else max_model_len
+    groups.extend(Group(layer.law, layer.count, 0, state_block) for layer in states)
     merged = _by_kind(groups)
     size = _group_size([g.layers for g in merged])
     final = tuple(replace(g, groups=-(-g.layers // size)) for g in merged)

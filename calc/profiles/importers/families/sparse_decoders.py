@@ -49,12 +49,21 @@ def _norm_kind(c: Config) -> str:
     return kinds[str(kind)]
 
 
+_NOT_STORED = "next-token modules that the config names are not in the published checkpoints and not counted"
+
+
+def _without_modules(c: Config, found: Draft) -> Draft:
+    if c.count("num_mtp_modules") or c.count("num_nextn_predict_layers"):
+        found.quirks.append(_NOT_STORED)
+    return found
+
+
 def minimax_m2(c: Config) -> Draft:
     """Full attention, a correction bias. The next-token modules that the config names are not in the checkpoints."""
     c.ignore("mtp_transformer_layers", "num_mtp_modules", "use_mtp", "attn_type_list", "shared_intermediate_size")
     g = geometry(c, qk_norm=_norm_kind(c))
     part = experts(c, width=("intermediate_size",), correction_bias=c.flag("use_routing_bias", default=True))
-    return decoder(c, g, part)
+    return _without_modules(c, decoder(c, g, part))
 
 
 def minimax_m3(c: Config) -> Draft:
@@ -71,7 +80,7 @@ def minimax_m3(c: Config) -> Draft:
     s = c.section("sparse_attention_config")
     dense: Mixer = full(g)
     if s is None or not s.flag("use_sparse_attention", default=True):
-        return decoder(c, g, parts, per_layer=True)
+        return _without_modules(c, decoder(c, g, parts, per_layer=True))
     s.ignore("sparse_disable_index_value", "sparse_score_type")
     indexed = BlockSparseAttention(
         **g,
@@ -84,7 +93,8 @@ def minimax_m3(c: Config) -> Draft:
     )
     used = s.integers("sparse_attention_freq", maximum=1) or [1] * count
     s.check_length("sparse_attention_freq", used, count)
-    return model(c, stack_of(count, lambda i: indexed if used[i] else dense, lambda i: parts[i]))
+    layers = stack_of(count, lambda i: indexed if used[i] else dense, lambda i: parts[i])
+    return _without_modules(c, model(c, layers))
 
 
 def mimo_v2(c: Config) -> Draft:

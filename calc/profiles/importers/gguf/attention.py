@@ -133,7 +133,9 @@ def _norms(layer: Group, widths: tuple[int, int, int], head_dim: int) -> dict[st
 
 def _gate_kind(layer: Group, gate: Tensor, heads: int, width: int) -> str:
     if gate.d_out not in (heads, width):
-        raise layer.ledger.fault(gate, f"has {gate.d_out:,} columns; a gate has one per head ({heads:,}) or per element ({width:,})")
+        raise layer.ledger.fault(
+            gate, f"has {gate.d_out:,} columns; a gate has one per head ({heads:,}) or per element ({width:,})"
+        )
     return "head" if gate.d_out == heads else "elementwise"
 
 

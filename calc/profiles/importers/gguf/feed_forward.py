@@ -32,14 +32,14 @@ def feed_forwards(stack: Stack, layer: Group, index: int) -> tuple[list[FeedForw
     parts: list[FeedForward] = []
     extras: list[Extra] = []
     if "ffn_down.weight" in layer:
-        width = _network(stack, layer, "", "feed_forward", extras)
+        width = _network(layer, "", "feed_forward", extras)
         parts.append(DenseFeedForward(intermediate_size=width.inner, gated=width.gated, bias=width.biased))
     if "ffn_gate_inp.weight" in layer:
         parts.append(_experts(stack, layer, extras))
     return parts, extras
 
 
-def _network(stack: Stack, layer: Group, suffix: str, role: str, extras: list[Extra]) -> Widths:
+def _network(layer: Group, suffix: str, role: str, extras: list[Extra]) -> Widths:
     """Up, down and, where there is one, gate. A bias on some of the matrices only is a vector of its own."""
     down = layer.need(f"ffn_down{suffix}.weight", role)
     fused = layer.take(f"ffn_gate_up{suffix}.weight", role)
@@ -52,19 +52,13 @@ def _network(stack: Stack, layer: Group, suffix: str, role: str, extras: list[Ex
     names = [("ffn_gate_up" if fused else "ffn_up", up.d_out), ("ffn_down", down.d_out)]
     if gate:
         names.append(("ffn_gate", inner))
-    copies = down.copies
-    there = [(name, width) for name, width in names if layer.bias(f"{name}{suffix}", role, width * copies)]
-    biased = len(there) == len(names)
-    if there and not biased:
-        extras += [Extra(name=f"{name}{suffix}_bias", elements=width * copies, kind="vector") for name, width in there]
-        _move(layer, role, "extras", sum(width * copies for _, width in there))
+    there = [(f"{name}{suffix}", width * down.copies) for name, width in names if f"{name}{suffix}.bias" in layer]
+    biased = len(there) == len(names) and role != "shared_experts"  # whose part knows no bias
+    for name, width in there:
+        layer.bias(name, role if biased else "extras", width)
+        if not biased:
+            extras.append(Extra(name=f"{name}_bias", elements=width, kind="vector"))
     return Widths(inner, twice or gate is not None, biased)
-
-
-def _move(layer: Group, role: str, other: str, elements: int) -> None:
-    """Biases are stored in fp32: their bytes follow them to the role that counts them."""
-    layer.ledger.bytes[role] -= 4 * elements
-    layer.ledger.bytes[other] += 4 * elements
 
 
 def _experts(stack: Stack, layer: Group, extras: list[Extra]) -> Experts:
@@ -77,12 +71,17 @@ def _experts(stack: Stack, layer: Group, extras: list[Extra]) -> Experts:
     stated = c.optional("expert_count")
     if stated is not None and stated != number:
         raise c.fault("expert_count", f"is {stated:,}; the router scores {number:,} experts")
-    c.ignore("expert_feed_forward_length", "expert_shared_count", "leading_dense_block_count", "interleave_moe_layer_step", "moe_latent_size")
+    c.ignore(
+        "expert_feed_forward_length",
+        "expert_shared_count",
+        "leading_dense_block_count",
+        "interleave_moe_layer_step",
+        "moe_latent_size",
+    )
     _gather(layer, number)
-    width = _network(stack, layer, "_exps", "experts", extras)
+    width = _network(layer, "_exps", "experts", extras)
     down, up = (layer.take(f"ffn_latent_{way}.weight", "feed_forward") for way in ("down", "up"))
-    layer.take("ffn_exp_probs_b.weight", "router")
-    correction = layer.bias("exp_probs_b", "router", number)
+    correction = layer.bias("exp_probs_b", "router", number) or layer.take("exp_probs_b.weight", "router") is not None
     return Experts(
         num_experts=number,
         num_experts_per_token=chosen,
@@ -114,11 +113,7 @@ def _shared(stack: Stack, layer: Group, extras: list[Extra]) -> SharedExperts | 
     """Experts that every token passes, as one network of their joint width."""
     if "ffn_down_shexp.weight" not in layer:
         return None
-    width = _network(stack, layer, "_shexp", "shared_experts", extras)
-    if width.biased:
-        total = (2 if width.gated else 1) * width.inner + stack.hidden_size
-        extras.append(Extra(name="shared_experts_bias", elements=total, kind="vector"))
-        _move(layer, "shared_experts", "extras", total)
+    width = _network(layer, "_shexp", "shared_experts", extras)
     gate = layer.take("ffn_gate_inp_shexp.weight", "shared_experts")
     stack.config.ignore("expert_shared_feed_forward_length")
     return SharedExperts(intermediate_size=width.inner, gated=width.gated, gate=gate is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from calc.profiles.importers.gguf.stack import Stack
 from calc.profiles.importers.gguf.tensor_list import Group
 from calc.profiles.importers.gguf.tensor_types import Tensor
@@ -28,9 +30,11 @@ _MARKS = {
 }
 
 
-def recurrent(stack: Stack, layer: Group) -> Mixer | None:
+def recurrent(stack: Stack, layer: Group, index: int) -> Mixer | None:
     """The recurrent mixer of a layer, or None; its tensors are taken."""
     kind = next((_MARKS[name] for name in _MARKS if name in layer), None)
+    if kind == "rwkv":
+        return rwkv(stack, layer, is_first=index == 0)
     return _READERS[kind](stack, layer) if kind else None
 
 
@@ -61,7 +65,9 @@ def mamba1(stack: Stack, layer: Group) -> Mamba1:
     )
     layer.need("ssm_out.weight", ROLE)
     layer.bias("ssm_out", ROLE, stack.hidden_size)
-    stack.config.ignore("ssm.inner_size", "ssm.state_size", "ssm.conv_kernel", "ssm.time_step_rank", "ssm.group_count", "ssm.dt_b_c_rms")
+    stack.config.ignore(
+        "ssm.inner_size", "ssm.state_size", "ssm.conv_kernel", "ssm.time_step_rank", "ssm.group_count", "ssm.dt_b_c_rms"
+    )
     return found
 
 
@@ -101,7 +107,9 @@ def gated_delta(stack: Stack, layer: Group) -> GatedDeltaNet:
     heads, values = c.integer("ssm.time_step_rank"), out.d_in
     c.ignore("ssm.inner_size", "ssm.conv_kernel", "full_attention_interval")
     if values % heads or heads % keys:
-        raise c.fault("ssm.time_step_rank", f"{heads:,} value heads do not share {keys:,} key heads and the width {values:,} evenly")
+        raise c.fault(
+            "ssm.time_step_rank", f"{heads:,} value heads do not share {keys:,} key heads and the width {values:,} evenly"
+        )
     _expect(layer, conv, 2 * keys * key_dim + values, "keys, queries and values")
     whole = layer.take("ssm_in.weight", ROLE)
     if whole:
@@ -161,33 +169,35 @@ def short_convolution(stack: Stack, layer: Group) -> ShortConvolution:
 _SHORT = {"conv": 1, "in_proj": 3, "out_proj": 1}
 
 
-def rwkv(stack: Stack, layer: Group) -> Rwkv:
+def rwkv(stack: Stack, layer: Group, *, is_first: bool) -> Rwkv:
     """Time mixing of version 6 (a decay of low rank) or 7 (a delta rule); the low-rank matrices count as one total."""
-    version = 7 if "time_mix_w0.weight" in layer else 6
-    own = [name for name in layer.left if name.startswith("time_mix_")]
+    version: Literal[6, 7] = 7 if "time_mix_w0.weight" in layer else 6
     taken: dict[str, Tensor] = {}
-    for name in own:
-        role = "norm" if name.startswith("time_mix_ln.") else ROLE
-        taken[name.removeprefix("time_mix_").removesuffix(".weight")] = layer.need(name, role)
-    missing = {"key", "value", "receptance", "output"} - set(taken)
-    if missing:
-        layer.need(f"time_mix_{min(missing)}.weight", ROLE)
-    low_rank = sum(t.elements for name, t in taken.items() if name in _LOW_RANK[version])
+    for name in [n for n in layer.left if n.startswith("time_mix_")]:
+        part = name.removeprefix("time_mix_").removesuffix(".weight")
+        unused = "what the first layer never reads" if is_first and part in _RESIDUAL else None
+        tensor = layer.take(name, "norm" if part.startswith("ln.") or part == "ln" else ROLE, beyond=unused)
+        if tensor and not unused:
+            taken[part] = tensor
+    for part in ("key", "value", "receptance", "output"):
+        if part not in taken:
+            layer.need(f"time_mix_{part}.weight", ROLE)
     c = stack.config
     c.ignore("time_mix_extra_dim", "time_decay_extra_dim", "rescale_every_n_layers", "token_shift_count", "attention.head_count")
     c.ignore(*(f"attention.{part}_lora_rank" for part in ("decay", "iclr", "value_residual_mix", "gate")))
     return Rwkv(
-        version=version,  # type: ignore[arg-type]
+        version=version,
         attention_size=taken["key"].d_out,
         head_dim=c.integer("wkv.head_size"),
-        low_rank_parameters=low_rank,
+        low_rank_parameters=sum(t.elements for part, t in taken.items() if part in _LOW_RANK[version]),
     )
 
 
-#: Version 7 keeps the offset of the value residual with its matrices; the first layer may lack them.
+#: The value residual of version 7: there is no earlier layer that the first could take a value from.
+_RESIDUAL = ("v0", "v1", "v2")
 _LOW_RANK = {
     6: ("w1", "w2", "decay_w1", "decay_w2"),
-    7: ("w1", "w2", "a1", "a2", "g1", "g2", "v0", "v1", "v2"),
+    7: ("w1", "w2", "a1", "a2", "g1", "g2", *_RESIDUAL),
 }
 
 
@@ -210,6 +220,5 @@ _READERS = {
     "mamba2": mamba2,
     "gated_delta": gated_delta,
     "kimi_delta": kimi_delta,
-    "rwkv": rwkv,
     "short_convolution": short_convolution,
 }

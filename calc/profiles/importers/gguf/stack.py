@@ -92,7 +92,9 @@ def _windows(c: Config, known: Architecture, layers: int) -> list[int | None]:
         period = c.optional("attention.sliding_window_pattern", minimum=0) or known.period
         slides = [_slides(i, period, known.full_first) for i in range(layers)]
         if period is None:
-            c.warn(f"every layer is counted with the window of {window:,} tokens; llama.cpp keeps the whole context for this architecture")
+            c.warn(
+                f"every layer is counted with the window of {window:,} tokens; llama.cpp keeps the whole context for this architecture"
+            )
     return [window if word else None for word in slides]
 
 

@@ -10,7 +10,7 @@ from calc.errors import ProfileError
 from calc.profiles.importers.gguf.tensor_types import Tensor
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.(.+)")
-#: Scales that stand beside a quantised matrix instead of in its blocks (NVFP4, BitNet).
+#: Scales that stand beside a matrix instead of in its blocks: of NVFP4 matrices, and BitNet's one scale a matrix.
 _COMPANIONS = (".scale", ".input_scale")
 #: Rotary tables: functions of the metadata, kept for convenience.
 _BUFFERS = re.compile(r"rope_freqs|rope_factors_(long|short)|attn_rot_embd")
@@ -37,7 +37,9 @@ class Ledger:
 
     def fault(self, tensor: Tensor, message: str) -> ProfileError:
         """An error at a tensor."""
-        return ProfileError(f"{self.name}: tensor {tensor.name!r} {message}", "the tensor list and the metadata contradict each other")
+        return ProfileError(
+            f"{self.name}: tensor {tensor.name!r} {message}", "the tensor list and the metadata contradict each other"
+        )
 
 
 class Group:
@@ -62,8 +64,10 @@ class Group:
         self.ledger.enter(tensor, role, beyond=beyond)
         if name.endswith(".weight"):
             for companion in _COMPANIONS:
-                beside = self.left.pop(name.removesuffix(".weight") + companion, None)
-                if beside:
+                other = name.removesuffix(".weight") + companion
+                beside = self.left.get(other)
+                if beside and (tensor.type == "nvfp4" or beside.elements == 1):
+                    del self.left[other]
                     self.ledger.enter(beside, role, beyond="scales beside matrices")
         return tensor
 
