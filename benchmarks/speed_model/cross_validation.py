@@ -13,16 +13,11 @@ import numpy as np
 from benchmarks.speed_model.case import Case
 from benchmarks.speed_model.export import effects_of, export
 from benchmarks.speed_model.regression import Design, Fit, fit
-from benchmarks.statistics import quantile
 from calc.profiles.efficiency import EffectFile
-from calc.timing.calibrated import DEVICE_UNSEEN, ENGINE_UNSEEN, KNOWN
 
 Scheme = Literal["cell", "device", "model", "engine"]
 SCHEMES: tuple[Scheme, ...] = ("cell", "device", "model", "engine")
-_CELL_FOLDS = 10
-#: Fewest rows that quantiles of an evidence level rest on, and the scheme that leaves a group of that level out.
-_LEAST_ROWS = 25
-_SCHEME_OF = {KNOWN: "cell", DEVICE_UNSEEN: "device", ENGINE_UNSEEN: "engine"}
+_CELL_FOLDS = 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ def predict(case: Case, files: Mapping[str, EffectFile]) -> Prediction:
 
 
 def folds(cases: Sequence[Case], scheme: Scheme) -> list[list[int]]:
-    """Indices of the cases that are left out together. Cells are dealt out over ten folds, the rest is left out one by one."""
+    """Indices of the cases that are left out together. Cells are dealt out over twenty folds, the rest is left out one by one."""
     members: dict[str, list[int]] = defaultdict(list)
     for i, case in enumerate(cases):
         members[case.groups[scheme]].append(i)
@@ -73,7 +68,7 @@ def folds(cases: Sequence[Case], scheme: Scheme) -> list[list[int]]:
 
 
 def cross_validate(
-    cases: Sequence[Case], design: Design, whole: Fit, scheme: Scheme, further: Mapping[str, float]
+    cases: Sequence[Case], design: Design, whole: Fit, scheme: Scheme, further: Mapping[str, float] | None = None
 ) -> list[Prediction]:
     """One prediction for each case, from a fit without its group. Widths and noise are those of the whole fit."""
     found: dict[int, Prediction] = {}
@@ -85,18 +80,3 @@ def cross_validate(
         for i in left_out:
             found[i] = predict(cases[i], files)
     return [found[i] for i in range(len(cases))]
-
-
-def ranges(predictions: Mapping[str, Sequence[Prediction]], kinds: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
-    """By kind and evidence level the multiples of the deviation that hold 80 % of the cross-validated errors."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for kind in kinds:
-        found[kind] = {}
-        for level, scheme in _SCHEME_OF.items():
-            rows = [p for p in predictions[scheme] if p.case.kind == kind]
-            own = [p for p in rows if p.level == level]
-            z = [p.z for p in (own if len(own) >= _LEAST_ROWS else rows)]
-            low, high = quantile(z, 0.1), quantile(z, 0.9)
-            if low is not None and high is not None:
-                found[kind][level] = (max(-low, 0.1), max(high, 0.1))
-    return found

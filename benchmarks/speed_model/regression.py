@@ -148,15 +148,17 @@ def _solve(design: Design, rows: Array, found: Fit, steps: int, *, estimate: boo
         longest = float(np.abs(step).max(initial=0.0))
         found.effects = found.effects + step * min(1.0, 1.0 / max(longest, 1e-12))
     inverse = np.linalg.inv(matrix)
-    found.variance = np.maximum(prior - prior**2 * np.einsum("ij,ij->j", jacobian, inverse @ jacobian), 1e-12)
+    information = np.einsum("ij,ij,i->j", jacobian, jacobian, trust / noise)
+    found.variance = 1 / (1 / np.maximum(prior, 1e-12) + information)
     if estimate:
-        _estimate_widths(design, found)
+        marginal = np.maximum(prior - prior**2 * np.einsum("ij,ij->j", jacobian, inverse @ jacobian), 0.0)
+        _estimate_widths(design, found, marginal)
         _estimate_noise(design, rows, found, noise / trust, trust, inverse)
 
 
-def _estimate_widths(design: Design, found: Fit) -> None:
+def _estimate_widths(design: Design, found: Fit, marginal: Array) -> None:
     count = np.bincount(design.level_index, minlength=len(design.levels))
-    squares = np.bincount(design.level_index, (found.effects - design.prior_mean) ** 2 + found.variance, len(design.levels))
+    squares = np.bincount(design.level_index, (found.effects - design.prior_mean) ** 2 + marginal, len(design.levels))
     weight = OBSERVATIONS_OF_PRIOR
     estimated = np.sqrt((squares + weight * design.prior_width**2) / (count + weight))
     found.width = np.where(design.is_level, estimated, found.width)

@@ -28,13 +28,12 @@ _PER_PASS = ("prefill.weights", "prefill.fixed", "prefill.tiles")
 
 @dataclass(frozen=True)
 class Composition:
-    """A sum of steps: terms, floor, and the decode step whose batch decides the noise."""
+    """A sum of steps: terms, floor, and what the decode step is made of."""
 
     kind: str
     sizes: Sizes
     floor_s: float
     measured_s: float
-    step: Sizes
     mix: Mix
 
 
@@ -50,9 +49,7 @@ def serving_case(record: dict[str, Any]) -> Case:
     sizes = {term: float(seconds) for term, seconds in composed.sizes.items() if float(seconds) > 0}
 
     def noise(model: Calibrated) -> float:
-        further = float(model.noise(composed.step, composed.mix)) ** 2
-        own = {p: model.effects.shared.kinds[p].noise for p in ("decode", "serving")}
-        return math.sqrt(max(further - own["decode"] ** 2, 0.0) + own["serving"] ** 2)
+        return math.sqrt(model.variance("serving") + float(model.large_batch_variance(composed.mix)))
 
     where = groups(record, found.hardware.id, found.model.id)
     kind = f"serving.{composed.kind}"
@@ -69,14 +66,14 @@ def _compose(record: Mapping[str, Any], found: Setup) -> Composition:
         whole = _add(_scaled(found.sizes(step), outputs), _packed(found, prompt))
         floor = outputs * found.floor_s(step) + found.floor_s(prompt)
         seconds = batch * outputs / float(measured["output_tokens_per_s"])
-        return Composition("static", whole, floor, seconds, found.sizes(step), found.mix(step))
+        return Composition("static", whole, floor, seconds, found.mix(step))
     if batch and measured.get("ms_per_step"):
         batch = int(batch)
         step = decode(batch, context)
         whole = _add(found.sizes(step), _scaled(_packed(found, prefill(1, inputs)), batch / outputs))
         # Requests that keep step with each other never meet a prompt while they decode: the floor is the step alone.
         seconds = float(measured["ms_per_step"]) / 1e3
-        return Composition("loaded", whole, found.floor_s(step), seconds, found.sizes(step), found.mix(step))
+        return Composition("loaded", whole, found.floor_s(step), seconds, found.mix(step))
     if measured.get("output_tokens_per_s"):
         batch = _most_sequences(found, context)
         step = decode(batch, context)
@@ -84,7 +81,7 @@ def _compose(record: Mapping[str, Any], found: Setup) -> Composition:
         whole = _add(_scaled(found.sizes(step), 1 / batch), _scaled(prompts, 1 / outputs))
         floor = found.floor_s(step) / batch + float(prompts.get("prefill.linear", 0.0)) / outputs
         seconds = 1 / float(measured["output_tokens_per_s"])
-        return Composition("saturated", whole, floor, seconds, found.sizes(step), found.mix(step))
+        return Composition("saturated", whole, floor, seconds, found.mix(step))
     raise SkipError("neither a time per output token nor a rate was measured")
 
 

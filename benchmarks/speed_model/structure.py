@@ -67,9 +67,9 @@ TERMS: dict[str, TermSpec] = {
     "prefill.linear": _times(
         2, "class", "architecture", "engine", "engine class", "path", "path class", "experts class", slopes=("watts per TFLOP",)
     ),
-    "prefill.attention": _times(4, "class", "engine", "attention", "attention class"),
-    "prefill.weights": _times(1.3, "class", "engine"),
-    "prefill.fixed": _times(50, "class", "engine"),
+    "prefill.attention": _times(4, "class", "attention", "attention class"),
+    "prefill.weights": _times(1.3, "engine"),
+    "prefill.fixed": _times(50, "engine"),
     "prefill.tiles": _times(1.5, "class", "engine"),
     "collective": _times(1, "link", "engine", sure=0.5),
     "allreduce.latency": _times(5, "link", "library", sure=0.5),
@@ -99,7 +99,7 @@ TERMS: dict[str, TermSpec] = {
 #: Effects on all terms of a phase: what the row's own device, model, split and engine version add.
 PHASES: dict[str, TermSpec] = {
     "decode": TermSpec(0.0, 0.0, ("device", "model", "split", "version")),
-    "prefill": TermSpec(0.0, 0.0, ("device", "model", "split", "version")),
+    "prefill": TermSpec(0.0, 0.0, ("device", "model", "split", "version"), widths={"device": 0.1}),
 }
 #: Effects on a whole composition of steps.
 COMPOSITIONS: dict[str, TermSpec] = {f"serving.{kind}": TermSpec(0.0, 0.15) for kind in ("static", "loaded", "saturated")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from calc.checks.finding import Problem
 from calc.checks.registry import rule
@@ -11,9 +10,6 @@ from calc.checks.subject import Subject
 from calc.checks.vocabularies import padded
 from calc.profiles.model import Block, Heads, ModelProfile
 from calc.profiles.reader import Place
-
-if TYPE_CHECKING:
-    pass
 
 _TOTAL_TOLERANCE = 0.005
 _RESIDUAL_LIMIT = 0.02  # an amount that is only a difference explains no more than a tower or a few layers

@@ -98,6 +98,10 @@ def _convert(subject: Subject) -> None:
         from calc.profiles import efficiency
 
         subject.profile = reader.convert(document, efficiency.EfficiencyProfile, efficiency.faults)
+    elif subject.kind == "scenario":
+        from calc.profiles import scenario
+
+        subject.profile = reader.convert(document, scenario.ScenarioFile, scenario.faults)
 
 
 def _fault(text: str) -> Fault:

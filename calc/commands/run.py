@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _UPDATE = opt.flag("update", "--update", help="Write found values in place of broken numbers, and list every change.")
 _FORMAT = opt.text("format_", "--format", "-f", help="table, json, csv, markdown, junit or github.", metavar="FORMAT")
+_FOR_MACHINES = ("junit", "github")
 _OUTPUT = tuple(_FORMAT if p.name == "format_" else p for p in opt.OUTPUT)
 
 
@@ -30,6 +31,7 @@ def run(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scen
     from calc.report import records
     from calc.report import scenario as report
 
+    wanted = _format(options)
     verdicts: list[Verdict] = []
     for name in files:
         path = Path(name).expanduser()
@@ -39,9 +41,6 @@ def run(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scen
         verdicts += found
         if options.get("update") and any(not v.holds for v in found):
             _update(path, document, found)
-    wanted = options.get("format_")
-    if wanted is None and os.environ.get("GITHUB_ACTIONS") == "true":
-        wanted = "github"
     if wanted in ("junit", "github"):
         output.write(report.junit(verdicts) if wanted == "junit" else report.github(verdicts), options.get("output"))
     else:
@@ -53,6 +52,23 @@ def run(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scen
         )
     if any(not v.holds for v in verdicts):
         raise typer.Exit(1)
+
+
+def _format(options: dict[str, Any]) -> str:
+    """The asked format; a .xml file is JUnit, and GitHub's runner reads its own annotations where nothing is asked."""
+    from calc.commands import output
+    from calc.errors import UsageError, did_you_mean
+
+    asked, target = options.get("format_"), options.get("output")
+    if asked is not None and asked not in (*output.FORMATS, *_FOR_MACHINES):
+        known = (*output.FORMATS, *_FOR_MACHINES)
+        raise UsageError(f"unknown format {asked!r}", did_you_mean(asked, known) or "known: " + ", ".join(known))
+    if asked is None and not options.get("json_"):
+        if target is not None and target.lower().endswith(".xml"):
+            return "junit"
+        if target in (None, "-") and os.environ.get("GITHUB_ACTIONS") == "true":
+            return "github"
+    return str(asked) if asked in _FOR_MACHINES else output.chosen_format(options)
 
 
 def _judged(scenario: Scenario, index: int, document: Document, profiles_dir: str | None) -> list[Verdict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -82,27 +83,27 @@ class Visit:
 
 def warm_up(timed: Timed, clock: Clock, limit_s: float) -> float:
     """Run until steady: at least 200 ms and 10 calls, then until two successive window medians differ by less than 1 %, at most 2 s
-    or ``limit_s``. Returns seconds per call of the last window. First calls load libraries, pick algorithms and raise clocks."""
+    or ``limit_s``. Returns seconds per call of the fastest window. First calls load libraries, pick algorithms and raise clocks."""
     limit = min(2.0, limit_s)
-    start, calls, last = clock.now(), 0, None
+    start, calls, last, best = clock.now(), 0, None, math.inf
     call_s = timed.sample(1, 1)[0]
     while True:
-        count = max(1, min(200, int(0.05 / max(call_s, 1e-9))))
-        window = median(timed.sample(1, min(count, 10)))
-        calls += min(count, 10)
+        count = max(1, min(10, int(BATCH_S / max(call_s, 1e-9))))
+        window = median(timed.sample(1, count))
+        calls += count
+        best = min(best, window)
         elapsed = clock.now() - start
         steady = last is not None and abs(window - last) < 0.01 * last
         if elapsed >= limit or (elapsed >= 0.2 and calls >= 10 and steady):
-            return window
+            return best
         last = call_s = window
 
 
 def sample_case(timed: Timed, call_s: float, rule: StopRule, limit_s: float, clock: Clock, monitor: Monitor, visit: Visit) -> None:
     """Take samples into ``visit`` until the rule is met or ``limit_s`` seconds are spent; at least one sample is taken.
 
-    Samples taken while the device was unwell are dropped and counted, with a pause that doubles from 0.5 s to 10 s (at most
-    half of what is left). Samples during
-    which this process waited for a processor are set aside: they tell of its neighbours, not of the operation.
+    Samples taken while the device was unwell are dropped and counted, with a pause that doubles from 0.5 s to 10 s (at most half of
+    what is left). Samples during which this process waited for a processor are set aside: they tell of its neighbours.
     """
     repeats = timed.repeats_for(call_s)
     sample_s = max(call_s * repeats, 1e-9)

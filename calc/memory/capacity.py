@@ -121,8 +121,8 @@ class Summary:
 def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> Capacity:
     """The capacity of a replica. Every stage needs the same number of blocks, so the rank with the fewest rules."""
     length = question.max_model_len
-    ruling = min(ranks, key=lambda r: (r.pool.blocks(r.kv.bytes), r.kv.bytes))
     cached = [r for r in ranks if r.pool.cache.layers]
+    ruling = min(cached or ranks, key=lambda r: (r.pool.blocks(r.kv.bytes), r.kv.bytes))
 
     def least(value: Callable[[Rank], float]) -> float:
         return min(map(value, cached), default=float(summary.max_num_seqs or 0))

@@ -365,6 +365,12 @@ class Storage(Strict, frozen=True, kw_only=True):
     total_bytes: Count | None = None  # of the checkpoint's files, where they or their index were at hand
     role_bytes: dict[Text, Count] = {}  # the same by tensor role, read from the files' headers
 
+    @property
+    def format_name(self) -> str:
+        """The name of the mix, else the formats of the roles that hold most, else the one format of all."""
+        heavy = [self.roles[role] for role in ("experts", "feed_forward", "attention") if role in self.roles]
+        return self.scheme or " and ".join(dict.fromkeys([*heavy, self.dtype]))
+
 
 class StoredBeyond(Strict, frozen=True, kw_only=True):
     """Elements that the checkpoint lists and the architecture does not need (copies, buffers, scales)."""

@@ -25,7 +25,9 @@ def title(deployment: Deployment) -> str:
         )
         if size > 1
     ]
-    formats = f"{inputs['dtype']} compute, weights {inputs['quantization']}, KV {inputs['kv_cache_dtype']}"
+    scheme = deployment.model.profile.storage.scheme if inputs["quantization"] == "as stored" else None
+    weights = f"weights {inputs['quantization']}" + (f" ({scheme})" if scheme else "")
+    formats = f"{inputs['dtype']} compute, {weights}, KV {inputs['kv_cache_dtype']}"
     return (
         f"{deployment.model.profile.name} on {sharding.gpus} x {deployment.hardware.profile.name}"
         + (f" ({', '.join(split)})" if split else "")

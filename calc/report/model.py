@@ -45,6 +45,7 @@ class ModelFacts:
     context: int
     context_bytes: float
     stored_elements: int | None
+    weights_format: str
     warnings: tuple[tuple[str, str], ...]
 
 
@@ -77,6 +78,7 @@ def describe(model: ModelProfile, quantization: str | None, kv_cache: str, conte
         length,
         float(cache.ideal_bytes(length)),
         _stored(model),
+        quantization or model.storage.format_name,
         warnings,
     )
 
@@ -149,6 +151,7 @@ def record(facts: ModelFacts) -> dict[str, Any]:
         "stored_beyond_architecture": [{"what": s.what, "elements": s.elements} for s in model.parameters.stored_beyond_architecture],
         "active_parameters": facts.parameters.active,
         "weights_bytes": facts.parameters.weights_bytes,
+        "weights_format": facts.weights_format,
         "kv_cache_dtype": facts.numbers.keys.name,
         "kv_bytes_per_token": facts.kv_bytes_per_token,
         "window_bytes_per_sequence_max": facts.window_bytes_per_sequence_max,
@@ -176,7 +179,7 @@ def page(facts: ModelFacts) -> Page:
     headline = [
         f"{model.name} ({model.family}): {format_parameters(parameters.total)} parameters"
         + (f", {format_parameters(parameters.active)} active" if parameters.active != parameters.text else "")
-        + f", {format_bytes(parameters.weights_bytes)} of weights",
+        + f", {format_bytes(parameters.weights_bytes)} of weights in {facts.weights_format}",
         f"{model.num_hidden_layers} layers, hidden size {model.hidden_size:,}, vocabulary {format_number(model.vocab_size)}, "
         f"context {format_number(model.max_position_embeddings)}",
     ]

@@ -213,6 +213,7 @@ def _inputs(
         "decode_context_parallel_size": sharding.decode_context,
         "dtype": numbers.compute,
         "quantization": options.quantization or "as stored",
+        "stored_format": model.profile.storage.format_name,
         "kv_cache_dtype": numbers.keys.name if numbers.keys == numbers.values else f"{numbers.keys.name}/{numbers.values.name}",
         "engine": law.NAME,
         "engine_version": options.memory.engine_version or law.NEWEST_VERSION,

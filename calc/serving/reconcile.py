@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calc.memory.budget import Capacity
 from calc.memory.engines.log_rules import Printed
 from calc.memory.engines.logs import StartUpLog
+from calc.memory.term import Term
 from calc.serving.deployment import Deployment
 from calc.units import GIB
 
@@ -87,8 +88,10 @@ def _lines(held: Capacity, log: StartUpLog) -> list[Line]:
         if printed is None:
             continue
         term = terms.get(_TERMS.get(name, ""))
-        if log.engine == "llama.cpp" and name == "kv_cache":
+        if name == "kv_cache" and log.engine == "llama.cpp":
             term = None  # what is allocated, not what is left
+        elif term is not None and name == "kv_cache" and "token_pool" in figures:
+            term = _token_pool(term, figures["token_pool"].value)
         if term is not None and name == "cuda_graphs" and term.most == 0:  # outside the budget of this engine and version
             found.append(Line(name, "bytes", None, None, None, printed.value, printed.line))
             continue
@@ -103,6 +106,11 @@ def _lines(held: Capacity, log: StartUpLog) -> list[Line]:
             if own is not None or printed.name in ("consumed", "free", "free_before", "free_after", "peak_torch"):
                 found.append(Line(name, printed.unit, value, value, value, printed.value, printed.line))
     return found
+
+
+def _token_pool(left: Term, pool: float) -> Term:
+    """What tokens take of the memory that is left: SGLang prints recurrent state apart."""
+    return replace(left.scaled("kv_cache", pool / left.bytes), bytes=int(pool)) if left.bytes else left
 
 
 def _span(held: Capacity, name: str) -> tuple[float | None, float | None]:

@@ -23,6 +23,8 @@ from calc.timing.terms import Mix, Sizes, mix, operator_sizes
 KNOWN, DEVICE_UNSEEN, ENGINE_UNSEEN = "known", "device unseen", "engine unseen"
 #: Decode steps of more rows than this vary more between engines than small ones.
 LARGE_BATCH = 16
+#: Levels whose groups may carry noise of their own.
+NOISE_LEVELS = ("experts", "class", "engine")
 _NOTHING = Term()
 
 
@@ -124,19 +126,25 @@ class Calibrated:
         return calls, self.expectation(total, noise=self.noise(total, parts)), parts
 
     def noise(self, sizes: Sizes, parts: Mix) -> Number:
-        """Relative deviation of rows like this one that no effect explains: that of decode and prefill by their share of the sizes,
-        more for mixtures of experts and large batches."""
-        weigh = {p: self.effects.shared.kinds[p].noise for p in ("decode", "prefill")}
+        """Relative deviation of steps like this one that no effect explains: that of decode and prefill by their share of the time."""
+        weigh = {p: self.variance(p) for p in ("decode", "prefill")}
         seconds = {p: sum((v * self.factor(k) for k, v in sizes.items() if phase_of(k) == p), 0.0) for p in weigh}
         total = maximum(seconds["decode"] + seconds["prefill"], 1e-30)
-        variance = sum(weigh[p] ** 2 * seconds[p] for p in weigh) / total
-        further = self.effects.shared.noise
-        if self.setting.has_experts:
-            variance = variance + further.get("experts", 0.0) ** 2
-        large = maximum(0.0, 1 - LARGE_BATCH / maximum(parts.decode_tokens, 1))
-        variance = variance + large * further.get("large batch", 0.0) ** 2
+        variance = sum(weigh[p] * seconds[p] for p in weigh) / total + self.large_batch_variance(parts)
         result: Number = variance**0.5
         return result
+
+    def variance(self, kind: str) -> float:
+        """Relative variance of a kind of observation that no effect explains, that of this setting's groups included."""
+        further = self.effects.shared.noise
+        own = [further.get(f"{kind} {level} {self.setting.keys.get(level)}", 0.0) for level in NOISE_LEVELS]
+        return self.effects.shared.kinds[kind].noise ** 2 + sum(noise**2 for noise in own)
+
+    def large_batch_variance(self, parts: Mix) -> Number:
+        """What steps of many decode rows vary more."""
+        return self.effects.shared.noise.get("large batch", 0.0) ** 2 * maximum(
+            0.0, 1 - LARGE_BATCH / maximum(parts.decode_tokens, 1)
+        )
 
     @cached_property
     def level(self) -> str:

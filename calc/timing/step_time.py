@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calc.arrays import Number, divide, maximum, where
+from calc.arrays import Number, divide, is_plain, maximum, minimum, where
 from calc.operators.operator import Operator
-from calc.timing import roofline
+from calc.operators.work import Work
+from calc.timing import calibrated, roofline
+from calc.timing.calibrated import Calibrated, Expectation
 from calc.timing.efficiency import Efficiency
 from calc.timing.roofline import Ceilings
+from calc.timing.terms import Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +65,33 @@ class OperatorTime:
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Times of a step. ``floor_overlapped_s`` is the larger of total compute, memory and network time: a bound that assumes perfect
-    overlap between operators, never reached where kinds of operators differ. ``share_s`` splits the floor by what bounds it."""
+    overlap between operators, never reached where kinds of operators differ. ``share_s`` splits the floor by what bounds it.
+    ``terms_s`` are the expected seconds by physical term, where a calibrated model gave them; ``overhead_s`` those of fixed costs."""
 
     operators: tuple[OperatorTime, ...]
     time_s: Range
     floor_overlapped_s: Number
     share_s: dict[str, Number]
+    terms_s: dict[str, Number] | None = None
+
+    @property
+    def overhead_s(self) -> Number:
+        """Expected seconds of launches, gaps and other costs that no resource bounds."""
+        terms = self.terms_s or {}
+        return sum((s for t, s in terms.items() if t in _OVERHEADS), 0.0)
 
     @property
     def bound(self) -> str:
-        """The resource with the largest share of the floor (plain numbers only)."""
+        """The resource with the largest share of the floor, or ``overhead`` where fixed costs take most of the expected time (plain
+        numbers only)."""
+        expected = self.time_s.expected
+        if expected and float(self.overhead_s) > _OVERHEAD_RULES * float(expected):
+            return "overhead"
         return max(self.share_s, key=lambda k: float(self.share_s[k]))
+
+
+_OVERHEADS = ("decode.fixed", "decode.sequences", "prefill.fixed")
+_OVERHEAD_RULES = 0.5
 
 
 def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficiency) -> OperatorTime:
@@ -94,22 +113,80 @@ def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficienc
     return OperatorTime(operator, bounds, Range(bounds.time_s, times[0], times[1], times[2], efficiency.evidence))
 
 
-def step_time(operators: list[Operator], ceilings: Ceilings, efficiency: Efficiency) -> StepTime:
-    """Sum over operators of the time of one call times the number of calls (kernels run one after another)."""
+def step_time(
+    operators: list[Operator], ceilings: Ceilings, efficiency: Efficiency | Calibrated, work: Work | None = None
+) -> StepTime:
+    """Sum over operators of the time of one call times the number of calls (kernels run one after another). The calibrated model needs
+    the ``work`` of the step."""
+    if isinstance(efficiency, Calibrated):
+        if work is None:
+            raise ValueError("the calibrated model needs the work of the step")
+        return _calibrated(operators, ceilings, efficiency, work)
     timed = tuple(operator_range(o, ceilings, efficiency) for o in operators)
     totals: list[Number] = [0.0, 0.0, 0.0, 0.0]
-    alone: list[Number] = [0.0, 0.0, 0.0]
-    share_s: dict[str, Number] = {"compute": 0.0, "memory": 0.0, "network": 0.0}
     for item in timed:
-        count = item.operator.count
         times = item.time_s
         for i, seconds in enumerate((times.floor, times.low, times.expected, times.high)):
-            totals[i] = totals[i] + seconds * count  # type: ignore[operator]
-        for i, seconds in enumerate((item.floor.compute_s, item.floor.memory_s, item.floor.network_s)):
-            alone[i] = alone[i] + seconds * count
-        _add_share(share_s, item.floor, count)
+            totals[i] = totals[i] + seconds * item.operator.count  # type: ignore[operator]
     result = Range(totals[0], totals[1], totals[2], totals[3], efficiency.evidence)
-    return StepTime(timed, result, maximum(maximum(alone[0], alone[1]), alone[2]), share_s)
+    overlapped, share_s = _floors([(o.floor, o.operator.count) for o in timed])
+    return StepTime(timed, result, overlapped, share_s)
+
+
+def _floors(bounds: list[tuple[roofline.Bounds, int]]) -> tuple[Number, dict[str, Number]]:
+    """The overlapped floor, and the floor by what bounds each operator."""
+    alone: list[Number] = [0.0, 0.0, 0.0]
+    share_s: dict[str, Number] = {"compute": 0.0, "memory": 0.0, "network": 0.0}
+    for own, count in bounds:
+        for i, seconds in enumerate((own.compute_s, own.memory_s, own.network_s)):
+            alone[i] = alone[i] + seconds * count
+        _add_share(share_s, own, count)
+    return maximum(maximum(alone[0], alone[1]), alone[2]), share_s
+
+
+def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated, work: Work) -> StepTime:
+    """The step as the calibrated model sees it. Expected times are raised to the floor; what the step takes beyond its floor is spread
+    over the operators as their own terms exceed their floors, so that they sum to the step and none falls below its floor."""
+    floors = [roofline.floor(o, ceilings) for o in operators]
+    floor: Number = 0.0
+    for own, operator in zip(floors, operators, strict=True):
+        floor = floor + own.time_s * operator.count
+    calls, expectation, parts = model.step(operators, ceilings, work)
+    kind = "decode" if work.phase == "decode" else "prefill"
+    low, expected, high = _around(expectation, floor, model, work, parts)
+    excess = [maximum(seconds - own.time_s, 0.0) for seconds, own in zip(calls, floors, strict=True)]
+    beyond: Number = 0.0
+    for more, operator in zip(excess, operators, strict=True):
+        beyond = beyond + more * operator.count
+    evidence = model.evidence(kind)
+    timed = []
+    for operator, own, more in zip(operators, floors, excess, strict=True):
+        # Where no operator exceeds its floor, all stretch alike.
+        share = where(beyond > 0, divide(more, beyond), divide(own.time_s, floor))
+        times = [own.time_s + (value - floor) * share for value in (low, expected, high)]
+        timed.append(OperatorTime(operator, own, Range(own.time_s, times[0], times[1], times[2], evidence)))
+    overlapped, share_s = _floors([(own, o.count) for own, o in zip(floors, operators, strict=True)])
+    return StepTime(tuple(timed), Range(floor, low, expected, high, evidence), overlapped, share_s, dict(expectation.terms))
+
+
+def _around(expectation: Expectation, floor: Number, model: Calibrated, work: Work, parts: Mix) -> tuple[Number, Number, Number]:
+    """Low, expected and high time of a step, none below the floor. A mixed step takes the ranges of its phases by their share."""
+    decode, prefill = (
+        calibrated.bounds(expectation.seconds, expectation.deviation, model.multiples(k)) for k in ("decode", "prefill")
+    )
+    if work.phase == "decode":
+        low, high = decode
+    elif work.phase == "prefill":
+        low, high = prefill
+    else:
+        only_decodes = where(parts.prompt_tokens > 0, 0, 1)
+        low = decode[0] * only_decodes + minimum(decode[0], prefill[0]) * (1 - only_decodes)
+        high = decode[1] * only_decodes + maximum(decode[1], prefill[1]) * (1 - only_decodes)
+    low, expected = maximum(low, floor), maximum(expectation.seconds, floor)
+    low, high = minimum(low, expected), maximum(high, expected)
+    ordered = floor <= low if is_plain(floor, low) else (floor <= low).all()  # type: ignore[union-attr]
+    assert ordered, "the range of a step reaches below its floor"
+    return low, expected, high
 
 
 def _add_share(share_s: dict[str, Number], bounds: roofline.Bounds, count: int) -> None:

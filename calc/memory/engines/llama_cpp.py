@@ -161,6 +161,9 @@ def capacity(question: MemoryQuestion) -> Capacity:
     utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION
     asked = context_size(question, layout)
     cells = layout.cells(asked)
+    if options.max_model_len is None and options.context_size is not None:  # a request has what its slot has
+        length = min(cells, model.max_position_embeddings or cells)
+        question = replace(question, options=replace(options, max_model_len=length))
     ranks, total = [], Buffers()
     for stage, (first, last) in enumerate(placement(question)):
         memory, said = device_memory(question, framework=False, stage=stage)
@@ -194,9 +197,12 @@ def _weights(question: MemoryQuestion, first: int, last: int, with_output: bool)
     options = question.options
     if options.weights_bytes is not None:
         return Term("weights", options.weights_bytes, "given")
-    exact = device_weights(question.model, question.numbers, first, last, with_output, options.gpu_experts)
-    if options.split_mode == "row":
+    if options.split_mode == "row":  # every device holds a slice of every matrix
+        first, last = placement(question)[0]
+        exact = device_weights(question.model, question.numbers, first, last, True, options.gpu_experts)
         exact = -(-exact // question.sharding.ranks)
+    else:
+        exact = device_weights(question.model, question.numbers, first, last, with_output, options.gpu_experts)
     if any(f.approximate for f in question.numbers.roles.values()):
         return Term("weights", exact, "average bits of the mix", int(exact * 0.96), int(exact * 1.04))
     return Term("weights", exact, "shapes and formats", exact, int(exact * 1.005))

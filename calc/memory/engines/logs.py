@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from typing import BinaryIO
 
 from calc.errors import ProfileError
@@ -98,8 +99,7 @@ def _take(own: Rules, engine: str, line: str, number: int, reading: _Reading) ->
     figures = reading.figures.setdefault(engine, [])
     rank = _RANK.search(line)
     for rule in own.figures:
-        if len(figures) < MAX_FIGURES:
-            figures += rule.read(line, number, int(rank[1]) if rank else None)
+        figures += islice(rule.read(line, number, int(rank[1]) if rank else None), MAX_FIGURES - len(figures))
     settings = reading.settings.setdefault(engine, {})
     for key, value in own.settings(line):
         settings.setdefault(key, value)

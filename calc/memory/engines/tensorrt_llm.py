@@ -91,7 +91,15 @@ class WindowPools:
                 own = own - shared_tokens(prefix, context) // self.block * self.block
                 once = prefix // self.block * self.block
             fitting = minimum(fitting, max(0, tokens - once) / own)
-        return fitting
+        return self._with_states(fitting, kv_bytes)
+
+    def _with_states(self, fitting: Number, kv_bytes: int) -> Number:
+        """Recurrent states come out of the same memory: of ``fitting`` requests by their blocks, as many as leave room for a state
+        each."""
+        if not self.cache.state_bytes:
+            return fitting
+        each = self.cache.state_bytes / max(1, kv_bytes)
+        return 1 / each if fitting is math.inf else fitting / (1 + fitting * each)
 
     def _whole(self, tokens: Number) -> Number:
         return -(-tokens // self.block) * self.block

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: vLLM pads the vocabulary to a multiple of 64 before splitting it, and mxfp4 experts to 256 on the side of the hidden state.
 VOCABULARY_MULTIPLE, MXFP4_MULTIPLE = 64, 256
 
-# Sampler bytes per vocabulary entry and sequence beside the hidden state: with the full-vocabulary sort (most of 22 logs within 1 %); without
-# (bf16 logits and their fp32 copy on Ascend; on CUDA at most what a log allows whose peak is the layers').
+# Sampler bytes per vocabulary entry and sequence beside the hidden state: with a sort of the vocabulary (most of 22 logs within 1 %);
+# without (bf16 logits and their fp32 copy on Ascend; on CUDA at most what a log allows whose peak is the layers').
 _WITH_SORT, _WITHOUT_SORT, _ASCEND = (36.5, 38.3, 41.0), (6.0, 9.5, 14.0), (5.5, 6.0, 7.0)
 # Loaded weights exceed the tensors counted here by allocator rounding and small buffers, GiB: low, expected, high.
 _TEXT_EXTRA_GIB, _TOWER_EXTRA_GIB = (0.0, 0.0, 0.2), (0.0, 0.0, 0.6)

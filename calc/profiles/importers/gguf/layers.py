@@ -17,11 +17,13 @@ _NORMS = (
     "attn_norm", "attn_norm_2", "attn_output_norm", "post_attention_norm", "ffn_norm", "ffn_norm_exps", "pre_ffw_norm_2", "post_ffw_norm",
     "post_ffw_norm_1", "post_ffw_norm_2", "layer_output_norm",
 )  # fmt: skip
-#: Weights without a part of their own whose work is that of their shape: side paths of Gemma 3n and 4, norms of other widths.
+#: Weights without a part of their own whose work is that of their shape: side paths of Gemma 3n and 4, norms of other widths, the linear
+#: map that stands in for attention in some layers of Nemotron-NAS.
 _KNOWN = re.compile(
-    r"(inp_gate|proj|post_norm|altup_\w+|laurel_\w+|layer_output_scale|ffn_gate_inp|ffn_down_exps|attn_sub_norm|ffn_sub_norm|ffn_act|ffn)"
+    r"(attn_output|inp_gate|proj|post_norm|altup_\w+|laurel_\w+|layer_output_scale|ffn_gate_inp|ffn_down_exps|attn_sub_norm|ffn_sub_norm|ffn_act|ffn)"
     r"(\.weight|\.bias|\.scale|\.scales)?"
 )
+_COEFFICIENTS = re.compile(r"altup_\w+_coef\.weight")
 _NEXT_TOKEN = re.compile(r"nextn\.\w+\.weight")
 
 
@@ -62,7 +64,10 @@ def read_layer(stack: Stack, layer: Group, index: int, *, norm_bias: bool) -> La
 def _extra(layer: Group, name: str) -> Extra:
     tensor = layer.need(name, "extras")
     label = re.sub(r"[^a-z0-9_]+", "_", name.removesuffix(".weight").lower())
-    return Extra(name=label, elements=tensor.elements, kind="matrix" if len(tensor.shape) > 1 and tensor.d_out > 1 else "vector")
+    if name == "nextn.embed_tokens.weight":
+        return Extra(name=label, elements=tensor.elements, kind="table")
+    is_matrix = len(tensor.shape) > 1 and tensor.d_out > 1 and not _COEFFICIENTS.fullmatch(name)
+    return Extra(name=label, elements=tensor.elements, kind="matrix" if is_matrix else "vector")
 
 
 def _count_norms(stack: Stack, layer: Group, extras: list[Extra], norm_bias: bool) -> int:

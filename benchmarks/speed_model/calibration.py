@@ -1,0 +1,112 @@
+"""Ranges that hold: noise of groups whose cross-validated errors exceed their deviations, then multiples that hold the wanted share.
+
+Everything rests on predictions of records that the fit has not seen; residuals of the fit are several times too small. The deviations are
+those that the commands combine, by the same function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from benchmarks.speed_model.cross_validation import Prediction, Scheme
+from benchmarks.speed_model.export import rounded
+from benchmarks.statistics import quantile
+from calc.timing.calibrated import DEVICE_UNSEEN, ENGINE_UNSEEN, KNOWN, LARGE_BATCH, NOISE_LEVELS
+
+Predictions = Mapping[Scheme, Sequence[Prediction]]
+
+#: Share of cross-validated errors that a range holds. A little over the 80 % that it is to hold on other people's records.
+HELD = 0.83
+_LEAST_GROUP, _LEAST_ROWS = 10, 25
+_SHRINKAGE = 10.0  # rows of a group that count as much as the belief that it is like the others
+_NOTABLE = 1.1  # a ratio of spreads that asks for noise
+_STEPS = ("decode", "prefill", "serving")
+
+
+def further_noise(predictions: Predictions, rounds: int = 2) -> dict[str, float]:
+    """Relative noise by ``kind level key``, and of ``large batch``: what lifts a group's spread to that of its kind."""
+    schemes: tuple[Scheme, ...] = ("cell", "device")
+    held = {scheme: list(predictions[scheme]) for scheme in schemes}
+    found: dict[str, float] = defaultdict(float)
+    for _ in range(rounds):
+        for level in ("large batch", *NOISE_LEVELS):
+            for kind in _STEPS:
+                for key in sorted({_key(p, level) for p in held["cell"] if p.case.kind == kind} - {""}):
+                    name = level if level == "large batch" else f"{kind} {level} {key}"
+                    if level == "large batch" and kind == "prefill":
+                        continue
+                    missing = max(_missing(held[s], kind, level, key) for s in schemes)
+                    if not missing:
+                        continue
+                    found[name] = math.hypot(found[name], missing)
+                    for scheme in schemes:
+                        held[scheme] = [_widened(p, kind, level, key, missing) for p in held[scheme]]
+    return {name: rounded(noise) for name, noise in sorted(found.items())}
+
+
+def _key(prediction: Prediction, level: str) -> str:
+    if level == "large batch":
+        return level if _batch(prediction) > LARGE_BATCH else ""
+    return str(prediction.case.setting.keys.get(level, ""))
+
+
+def _batch(prediction: Prediction) -> int:
+    return int(prediction.case.record.get("batch") or 1)
+
+
+def _missing(held: Sequence[Prediction], kind: str, level: str, key: str) -> float:
+    rows = [p for p in held if p.case.kind == kind]
+    own = [p for p in rows if _key(p, level) == key]
+    if len(own) < _LEAST_GROUP:
+        return 0.0
+    ratio = _spread(own) / _spread(rows)
+    if ratio < _NOTABLE:
+        return 0.0
+    trust = len(own) / (len(own) + _SHRINKAGE)
+    typical = quantile([p.deviation for p in own], 0.5) or 0.0
+    return typical * math.sqrt((ratio**2 - 1) * trust)
+
+
+def _spread(rows: Sequence[Prediction]) -> float:
+    z = [p.z for p in rows]
+    return max((quantile(z, 0.9) or 0.0) - (quantile(z, 0.1) or 0.0), 1e-6)
+
+
+def _widened(prediction: Prediction, kind: str, level: str, key: str, noise: float) -> Prediction:
+    if prediction.case.kind != kind or _key(prediction, level) != key:
+        return prediction
+    return replace(prediction, deviation=math.hypot(prediction.deviation, noise))
+
+
+def ranges(predictions: Predictions, kinds: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    """By kind and evidence level the multiples of the deviation, to the fast and the slow side, that hold ``HELD`` of the errors.
+
+    Serving tables hold many rows of one model on one device: whole models and devices are left out for them even where both are known.
+    """
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for kind in kinds:
+        wide: tuple[Scheme, ...] = ("device", "model")
+        by_level: dict[str, tuple[Scheme, ...]] = {
+            KNOWN: wide if kind == "serving" else ("cell",),
+            DEVICE_UNSEEN: wide if kind == "serving" else ("device",),
+            ENGINE_UNSEEN: ("engine",),
+        }
+        found[kind] = {
+            level: _multiples([p for scheme in schemes for p in predictions[scheme] if p.case.kind == kind], _is(level))
+            for level, schemes in by_level.items()
+        }
+    return found
+
+
+def _is(level: str) -> Callable[[Prediction], bool]:
+    return lambda prediction: prediction.level == level
+
+
+def _multiples(rows: Sequence[Prediction], wanted: Callable[[Prediction], bool]) -> tuple[float, float]:
+    own = [p for p in rows if wanted(p)]
+    z = [p.z for p in (own if len(own) >= _LEAST_ROWS else rows)]
+    low, high = quantile(z, (1 - HELD) / 2) or 0.0, quantile(z, (1 + HELD) / 2) or 0.0
+    return rounded(max(-low, 0.1)), rounded(max(high, 0.1))
