@@ -38,6 +38,11 @@ _LLAMA_CPP = (
     "kv_mib_total", "kv_k_mib", "kv_v_mib", "swa_mib", "non_swa_mib", "swa_cells", "recurrent_mib", "recurrent_r_mib", "recurrent_s_mib",
     "compute_buffer_mib",
 )  # fmt: skip
+#: Why a mode of a record has nothing to compare.
+_UNSCORED_MODE = {
+    "config": "total memory, its fraction or the model's parameters are not stated, or nothing they give was printed",
+    "budget": "the log does not print KV bytes together with tokens, blocks or concurrency",
+}
 #: Records that explain nothing are predicted and listed, but not judged.
 _JUDGED = ("ok", "explained")
 
@@ -84,6 +89,9 @@ def scores(record: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         result.append(_score(record, config, asked, item, value))
     if not result and not reasons:
         reasons.append("the log prints nothing that is predicted")
+    elif result:
+        modes = {s["mode"] for s in result}
+        reasons += [f"{mode}: {why}" for mode, why in _UNSCORED_MODE.items() if mode not in modes]
     return result, reasons
 
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def load_model(name: str, profiles_dir: str | None = None) -> Loaded[ModelProfile]:
-    """A model profile by name, alias or path (YAML profile, ``config.json`` or its folder).
+    """A model profile by name, alias or path (YAML profile, ``config.json`` or its folder, ``.gguf``), or ``hf:org/name[@revision]``.
 
     Raises UnknownNameError (with the nearest names) or ProfileError (with every fault at its line and column).
     """

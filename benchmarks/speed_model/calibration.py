@@ -19,31 +19,25 @@ from calc.timing.calibrated import DEVICE_UNSEEN, ENGINE_UNSEEN, KNOWN, LARGE_BA
 Predictions = Mapping[Scheme, Sequence[Prediction]]
 
 #: Share of cross-validated errors that a range holds. A little over the 80 % that it is to hold on other people's records.
-HELD = 0.83
+HELD = 0.82
 _LEAST_GROUP, _LEAST_ROWS = 10, 25
-_SHRINKAGE = 10.0  # rows of a group that count as much as the belief that it is like the others
+_SHRINKAGE = 5.0  # rows of a group that count as much as the belief that it is like the others
 _NOTABLE = 1.1  # a ratio of spreads that asks for noise
 _STEPS = ("decode", "prefill", "serving")
 
 
-def further_noise(predictions: Predictions, rounds: int = 2) -> dict[str, float]:
+def further_noise(predictions: Predictions) -> dict[str, float]:
     """Relative noise by ``kind level key``, and of ``large batch``: what lifts a group's spread to that of its kind."""
-    schemes: tuple[Scheme, ...] = ("cell", "device")
-    held = {scheme: list(predictions[scheme]) for scheme in schemes}
+    held = list(predictions["cell"])
     found: dict[str, float] = defaultdict(float)
-    for _ in range(rounds):
-        for level in ("large batch", *NOISE_LEVELS):
-            for kind in _STEPS:
-                for key in sorted({_key(p, level) for p in held["cell"] if p.case.kind == kind} - {""}):
+    for level in ("large batch", *NOISE_LEVELS):
+        for kind in _STEPS:
+            for key in sorted({_key(p, level) for p in held if p.case.kind == kind} - {""}):
+                missing = _missing(held, kind, level, key)
+                if missing:
                     name = level if level == "large batch" else f"{kind} {level} {key}"
-                    if level == "large batch" and kind == "prefill":
-                        continue
-                    missing = max(_missing(held[s], kind, level, key) for s in schemes)
-                    if not missing:
-                        continue
-                    found[name] = math.hypot(found[name], missing)
-                    for scheme in schemes:
-                        held[scheme] = [_widened(p, kind, level, key, missing) for p in held[scheme]]
+                    found[name] = max(found[name], missing)
+                    held = [_widened(p, kind, level, key, missing) for p in held]
     return {name: rounded(noise) for name, noise in sorted(found.items())}
 
 
@@ -60,7 +54,7 @@ def _batch(prediction: Prediction) -> int:
 def _missing(held: Sequence[Prediction], kind: str, level: str, key: str) -> float:
     rows = [p for p in held if p.case.kind == kind]
     own = [p for p in rows if _key(p, level) == key]
-    if len(own) < _LEAST_GROUP:
+    if len(own) < _LEAST_GROUP or 2 * len(own) > len(rows):
         return 0.0
     ratio = _spread(own) / _spread(rows)
     if ratio < _NOTABLE:
@@ -84,14 +78,13 @@ def _widened(prediction: Prediction, kind: str, level: str, key: str, noise: flo
 def ranges(predictions: Predictions, kinds: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
     """By kind and evidence level the multiples of the deviation, to the fast and the slow side, that hold ``HELD`` of the errors.
 
-    Serving tables hold many rows of one model on one device: whole models and devices are left out for them even where both are known.
+    A serving table holds many rows of one model on one device: whole devices are left out for it even where they are known.
     """
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for kind in kinds:
-        wide: tuple[Scheme, ...] = ("device", "model")
         by_level: dict[str, tuple[Scheme, ...]] = {
-            KNOWN: wide if kind == "serving" else ("cell",),
-            DEVICE_UNSEEN: wide if kind == "serving" else ("device",),
+            KNOWN: ("cell", "device") if kind == "serving" else ("cell",),
+            DEVICE_UNSEEN: ("device", "model") if kind == "serving" else ("device",),
             ENGINE_UNSEEN: ("engine",),
         }
         found[kind] = {

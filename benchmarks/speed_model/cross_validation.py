@@ -28,11 +28,12 @@ class Prediction:
     expected_s: float
     deviation: float
     level: str
+    best: float = 1.0
 
     @property
     def predicted_s(self) -> float:
-        """The expected time, raised to the floor."""
-        return max(self.expected_s, self.case.floor_s)
+        """The expected time, raised to the best share of the floor that was ever reached."""
+        return max(self.expected_s, self.case.floor_s / self.best)
 
     @property
     def error(self) -> float:
@@ -50,7 +51,9 @@ def predict(case: Case, files: Mapping[str, EffectFile]) -> Prediction:
     """What the commands would say of a case with these effects."""
     model = case.model(effects_of(files, case.setting))
     found = model.expectation(case.sizes, case.composition, case.noise(model))
-    return Prediction(case, float(found.seconds), float(found.deviation), model.level)
+    return Prediction(
+        case, float(found.seconds), float(found.deviation), model.level(case.kind), files["shared"].kinds[case.kind].best
+    )
 
 
 def folds(cases: Sequence[Case], scheme: Scheme) -> list[list[int]]:

@@ -52,8 +52,7 @@ def page(boards: Mapping[str, Mapping[str, Any]]) -> str:
         parts.append(f"## Every record predicted while {what}\n\n{_HEAD}")
         parts[-1] += "".join("\n" + _row(kind, s) for kind, s in board["overall"].items())
         parts.append(_ranking(board["ranking"]))
-    for scheme in ("cell", "device"):
-        parts.append(_groups(scheme, boards[scheme]["by_group"]))
+    parts += [_groups(scheme, boards[scheme]["by_group"]) for scheme in ("cell", "device")]
     board = boards["cell"]
     parts.append("## Records that are not predicted\n\n" + "\n".join(f"* `{s['id']}`: {s['why']}" for s in board["skipped"]))
     beating = board["beats_floor"]

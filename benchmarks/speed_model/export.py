@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.speed_model.case import Case
 from benchmarks.speed_model.regression import Array, Design, Fit
 from benchmarks.speed_model.structure import ENGINE_LEVELS, SPECS
+from benchmarks.statistics import quantile
 from calc.profiles.efficiency import Calibration, Effect, EffectFile, Level, Term
 from calc.timing.calibrated import Effects
 from calc.timing.setting import Setting
@@ -19,6 +20,7 @@ from calc.timing.setting import Setting
 ORIGIN = "python -m benchmarks.fit_efficiency on benchmarks/records/measured_speed.yaml"
 KERNELS = "kernels"  # the file of libraries that were timed alone
 _DIGITS = 5
+_BEST = 0.99
 Ranges = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
@@ -65,7 +67,7 @@ def export(
             origin=ORIGIN,
             records_sha256=sha256,
             terms=terms,
-            kinds=_kinds(design, found, counts[name], ranges or {}),
+            kinds=_kinds(design, [cases[i] for i in used], found, counts[name], ranges or {}),
             noise=dict(further or {}) if is_shared else {},
         )
     return files
@@ -96,13 +98,18 @@ def _rows(cases: Sequence[Case], used: Sequence[int]) -> dict[str, dict[str, Cou
     return found
 
 
-def _kinds(design: Design, found: Fit, counts: Mapping[str, Counter[str]], ranges: Ranges) -> dict[str, Calibration]:
+def _kinds(
+    design: Design, cases: Sequence[Case], found: Fit, counts: Mapping[str, Counter[str]], ranges: Ranges
+) -> dict[str, Calibration]:
     kinds = {}
     for i, kind in enumerate(design.kinds):
         if not counts.get(kind):
             continue
         spans = {level: (rounded(a), rounded(b)) for level, (a, b) in ranges.get(kind, {}).items()}
-        kinds[kind] = Calibration(noise=rounded(found.noise[i]), ranges=spans, rows=dict(sorted(counts[kind].items())))
+        reached = quantile([case.floor_s / case.measured_s for case in cases if case.kind == kind], _BEST) or 1.0
+        kinds[kind] = Calibration(
+            noise=rounded(found.noise[i]), best=min(1.0, rounded(reached)), ranges=spans, rows=dict(sorted(counts[kind].items()))
+        )
     return kinds
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 #: Spread of the groups of a level, in the exponent.
 WIDTHS = {
+    "vendor": 0.2,
     "class": 0.15,
     "architecture": 0.12,
     "engine": 0.25,
@@ -30,7 +31,6 @@ WIDTHS = {
     "version": 0.15,
     "link": 0.3,
     "library": 0.2,
-    "type and architecture": 0.1,
     "operation": 0.2,
     "type": 0.1,
     "hidden size": 0.15,
@@ -77,19 +77,10 @@ TERMS: dict[str, TermSpec] = {
     "allreduce.fill": _times(2.5, "link", "device", sure=0.3, device=0.3),
     "one-shot.latency": _times(5.5, "device", sure=0.3, device=0.2),
     "one-shot.bytes": _times(1.7, "device", sure=0.3, device=0.3),
-    "gemm.compute": _times(
-        1.3,
-        "class",
-        "type and architecture",
-        "library",
-        slopes=("watts per TFLOP",),
-        sure=0.3,
-        library=0.05,
-        type_and_architecture=0.05,
-    ),
+    "gemm.compute": _times(1.3, "vendor", "type", "library", slopes=("watts per TFLOP",), sure=0.3, library=0.1, type=0.05),
     "gemm.memory": _times(1.15, "library", sure=0.15, library=0.05),
     "gemm.launch": _times(5, "library", sure=0.5, library=0.7),
-    "gemm.rounding": _times(10, "library", sure=0.5, library=0.7),
+    "gemm.rounding": _times(10, sure=0.5),
     "attention.prefill": _times(1.6, "library", "architecture", sure=0.5),
     "attention.ramp": _times(1.0, "library"),
     "attention.decode": _times(1.2, "operation", "architecture", "class", sure=0.3),

@@ -26,7 +26,7 @@ _LENGTHS = (
 )
 
 
-@opt.takes(_GATES, _LENGTHS, opt.DEPLOYMENT, ENGINE, opt.OUTPUT)
+@opt.takes(_GATES, _LENGTHS, opt.DEPLOYMENT, ENGINE, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Weights, KV cache (ideal, reserved, read per step), tokens, blocks, concurrency and longest context, by the engine's law.
 
@@ -46,9 +46,11 @@ def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     found = None if wanted is None else remedies.find(loaded, device, asked, wanted, held.max_model_len)
 
     from calc.report import capacity as report
-    from calc.report import records, table
+    from calc.report import explain, pictures, records, table
 
     record = records.capacity_record(held)
+    if held.printed:
+        record["printed"] = [{"name": f.name, "value": f.value, "unit": f.unit} for f in held.printed]
     if found is not None:
         record |= {"concurrency_fits": found.fits, "to_fit": report.remedies_record(found)}
     lengths = _lengths(options, held)
@@ -60,6 +62,8 @@ def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
         document=lambda: records.document("capacity", deployment, None, record, warnings),
         page=lambda: report.page(deployment, held, found, lengths),
         rows=lambda: [table.flatten(deployment.inputs | record)],
+        picture=lambda: pictures.capacity(deployment, held, asked),
+        explanation=lambda: explain.capacity(deployment, held),
     )
     if options.get("require_fit") and not (held.fits and record.get("concurrency_fits", True)):
         raise typer.Exit(1)

@@ -59,13 +59,13 @@ def engine_memory(options: dict[str, Any]) -> dict[str, Any]:
         "flash_attention": _choice(options, "flash_attention", _SWITCH),
         "runtime_bytes": opt.size(options, "runtime_memory"),
         "graph_bytes": opt.size(options, "graph_memory"),
-        "lora_slots": opt.count(options, "lora_slots", maximum=1 << 16),
-        "lora_rank": opt.count(options, "lora_rank", maximum=1 << 12),
-        "max_total_tokens": opt.count(options, "max_total_tokens"),
-        "context_size": opt.count(options, "context_size"),
-        "ubatch_size": opt.count(options, "ubatch_size", maximum=1 << 24),
-        "gpu_layers": opt.count(options, "gpu_layers", minimum=0, maximum=1 << 16),
-        "gpu_experts": opt.count(options, "gpu_experts", minimum=0, maximum=1 << 16),
+        "lora_slots": _count(options, "lora_slots", maximum=1 << 16),
+        "lora_rank": _count(options, "lora_rank", maximum=1 << 12),
+        "max_total_tokens": _count(options, "max_total_tokens"),
+        "context_size": _count(options, "context_size"),
+        "ubatch_size": _count(options, "ubatch_size", maximum=1 << 24),
+        "gpu_layers": _count(options, "gpu_layers", minimum=0, maximum=1 << 16),
+        "gpu_experts": _count(options, "gpu_experts", minimum=0, maximum=1 << 16),
         "window_ratio": _ratio(options, "window_ratio"),
         "state_ratio": _ratio(options, "state_ratio"),
         "pipeline_layers": _layer_split(options),
@@ -75,6 +75,20 @@ def engine_memory(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _flag(name: str) -> str:
+    """An option as it is written on the command line."""
+    info = next(p.annotation.__metadata__[0] for p in ENGINE if p.name == name)
+    names = (info.default, *info.param_decls)  # in an annotation the first name stands where a default would
+    return next(str(n) for n in names if str(n).startswith("--"))
+
+
+def _count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | None = None) -> int | None:
+    from calc import units
+
+    value = options.get(name)
+    return None if value is None else units.parse_count(value, _flag(name), minimum=minimum, maximum=maximum or units.MAX_COUNT)
+
+
 def _choice(options: dict[str, Any], name: str, known: dict[str, Any]) -> Any:
     from calc.errors import UsageError
 
@@ -82,7 +96,7 @@ def _choice(options: dict[str, Any], name: str, known: dict[str, Any]) -> Any:
     if value is None:
         return None
     if value.lower() not in known:
-        raise UsageError(f"--{name.replace('_', '-')} must be {' or '.join(known)}, not {value!r}")
+        raise UsageError(f"{_flag(name)} must be {' or '.join(known)}, not {value!r}")
     return known[value.lower()]
 
 
@@ -90,7 +104,7 @@ def _ratio(options: dict[str, Any], name: str) -> float | None:
     from calc import units
 
     value = options.get(name)
-    return None if value is None else units.parse_fraction(value, f"--{name.replace('_', '-')}", maximum=1000.0)
+    return None if value is None else units.parse_fraction(value, _flag(name), maximum=1000.0)
 
 
 def _layer_split(options: dict[str, Any]) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ import typer
 from calc.commands import options as opt
 
 
-@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Prefill, decode, request latency, memory and capacity of a deployment, and what limits each."""
     import calc
@@ -21,13 +21,15 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     result = calc.estimate_deployment(deployment, workload)
 
     from calc.report import estimate as report
-    from calc.report import records, table
+    from calc.report import explain, pictures, records, table
 
     output.emit(
         options,
         document=lambda: records.document("estimate", deployment, workload, records.estimate_record(result), result.warnings),
         page=lambda: report.page(deployment, result),
         rows=lambda: [table.flatten(records.inputs(deployment, workload) | records.estimate_record(result))],
+        picture=lambda: pictures.estimate(deployment, result),
+        explanation=lambda: explain.estimate(deployment, result),
     )
     if not result.fit.fits:
         raise typer.Exit(1)

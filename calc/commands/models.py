@@ -58,7 +58,9 @@ _FORCE = opt.flag("force", "--force", help="Overwrite an existing file.")
 
 @opt.takes(_IMPORT_OUTPUT, _FORCE)
 def import_model(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="config.json or its folder.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="config.json or its folder, a .gguf file, or hf:org/name[@revision].")
+    ],
     **options: Any,
 ) -> None:
     """Make a profile from a model's own files; it loads to the same numbers."""

@@ -44,7 +44,9 @@ def _complete(kind: str) -> Callable[[str], list[str]]:
 MODEL = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="Name, alias or file of a model profile, or a config.json.", autocompletion=_complete("model")
+        metavar="MODEL",
+        help="Name, alias or file of a model profile; a config.json, a .gguf file, or hf:org/name.",
+        autocompletion=_complete("model"),
     ),
 ]
 HARDWARE = Annotated[
@@ -97,6 +99,13 @@ OUTPUT = (
     flag("no_color", "--no-color", help="No colour."),
     flag("quiet", "--quiet", help="No notices on standard error."),
 )
+
+PICTURE = (
+    flag("plot", "--plot", help="Draw in the terminal too; -o FILE.png, .svg or .html draws into a file."),
+    text("theme", "--theme", help="Ground of a PNG or SVG: light or dark. Default: light.", metavar="THEME"),
+)
+
+EXPLAIN = (flag("explain", "--explain", help="Show formula, values, their sources and evidence of each headline number."),)
 
 PROFILES_DIR = (text("profiles_dir", "--profiles-dir", help="Folder with profiles of your own.", metavar="DIR"),)
 

@@ -53,12 +53,12 @@ _WANTED = (
 )  # fmt: skip
 
 
-@opt.takes(_WANTED, _VARIED, _FIXED, opt.OUTPUT)
+@opt.takes(_WANTED, _VARIED, _FIXED, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def plan(model: opt.MODEL, **options: Any) -> None:
     """The cheapest deployments that carry a load within latency objectives, why cheaper ones fail, and how to start them."""
     from calc.commands import output
+    from calc.report import explain, pictures, records
     from calc.report import plan as report
-    from calc.report import records
     from calc.serving.plan import plan as search
 
     question = _question(model, options)
@@ -77,6 +77,8 @@ def plan(model: opt.MODEL, **options: Any) -> None:
         ),
         page=lambda: report.page(found),
         rows=lambda: report.rows(found),
+        picture=lambda: pictures.plan(found),
+        explanation=lambda: explain.plan(found),
     )
     if not found.answers:
         raise typer.Exit(1)

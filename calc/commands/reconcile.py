@@ -101,8 +101,13 @@ def _deployment(found: StartUpLog, model: str | None, hardware: str | None, opti
     loaded = calc.load_model(_named(model, found.settings.get("model"), "MODEL"), profiles_dir)
     device = device_of(found, hardware or found.settings.get("hardware"), lambda name: calc.load_hardware(name, profiles_dir))
     if "quantization" not in given:
-        merged["quantization"] = checkpoint_format(loaded.profile, logged.get("quantization"))
-    return resolve(loaded, device, _with_gpus(opt.deployment_options(merged)))
+        form, said = _format(logged.get("quantization"))
+        merged["quantization"] = checkpoint_format(loaded.profile, form)
+        loaded = replace(loaded, notices=loaded.notices + said)
+    asked = _with_gpus(opt.deployment_options(merged))
+    if device.path is None and found.value("gpu_memory") is None:  # stands for what was free: the runtime is taken already
+        asked = replace(asked, memory=replace(asked.memory, runtime_bytes=asked.memory.runtime_bytes or 0))
+    return resolve(loaded, device, asked)
 
 
 def _from_figures(found: StartUpLog, merged: dict[str, Any]) -> None:
@@ -110,12 +115,15 @@ def _from_figures(found: StartUpLog, merged: dict[str, Any]) -> None:
     share = found.value("utilization")
     if share is not None:
         merged.setdefault("gpu_memory_utilization", f"{share.value:g}")
-    if found.engine == "llama.cpp":
-        from calc.numerics import weight_format_names
 
-        form = str(merged.get("quantization", "")).lower()
-        if form not in weight_format_names():  # a mix of a fork: bytes as of the checkpoint
-            merged.pop("quantization", None)
+
+def _format(text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """A weight format that the log names, and what to say where it is none that the library knows."""
+    from calc.numerics import weight_format_names
+
+    if text is None or text.lower() in weight_format_names():
+        return text and text.lower(), ()
+    return None, (f"the log's weight format {text} is not known: weights as of the checkpoint",)
 
 
 def _with_gpus(asked: DeploymentOptions) -> DeploymentOptions:

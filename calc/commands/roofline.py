@@ -11,7 +11,7 @@ from calc.commands import options as opt
 _PHASE = opt.text("phase", "--phase", help="prefill, decode or both. Default: both.", metavar="PHASE")
 
 
-@opt.takes(_PHASE, opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+@opt.takes(_PHASE, opt.DEPLOYMENT, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """One step operator by operator: shape, FLOPs, bytes by operand, intensity, bound, time, share."""
     import calc
@@ -29,7 +29,7 @@ def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     output.notices(options, deployment.model, deployment.hardware)
     result = calc.roofline_deployment(deployment, workload, phases)
 
-    from calc.report import records, table
+    from calc.report import explain, pictures, records, table
     from calc.report import roofline as report
 
     record = records.roofline_record(result)
@@ -38,6 +38,8 @@ def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
         document=lambda: records.document("roofline", deployment, workload, record, result.warnings),
         page=lambda: report.page(deployment, result),
         rows=lambda: [table.flatten({"phase": p} | o) for p in phases for o in record[p]["operators"]],
+        picture=lambda: pictures.roofline(deployment, result),
+        explanation=lambda: explain.roofline(deployment, result),
     )
     if not result.fit.fits:
         raise typer.Exit(1)

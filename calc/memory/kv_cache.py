@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from calc.arrays import Number, minimum
 from calc.memory.memo import remembered
@@ -54,7 +55,7 @@ class RankCache:
             total = total + layer.count * self.token_bytes(layer.law) * layer.law.stored_tokens(tokens)
         return total
 
-    @property
+    @cached_property
     def bytes_per_token(self) -> float:
         """Slope at large context: layers whose cache grows without bound."""
         total = sum(
@@ -63,7 +64,7 @@ class RankCache:
         total /= self.decode_context
         return int(total) if total == int(total) else total
 
-    @property
+    @cached_property
     def window_bytes_max(self) -> float:
         """Most bytes that bounded layers (windows, chunks, encoder positions) hold per sequence."""
         total = 0.0
@@ -73,7 +74,7 @@ class RankCache:
                 total += layer.count * self.token_bytes(law) * (law.fixed_tokens or law.limit or 0)
         return int(total) if total == int(total) else total
 
-    @property
+    @cached_property
     def state_bytes(self) -> int:
         """Constant bytes of recurrent state per sequence."""
         return sum(layer.count * self.layer_state_bytes(layer.law) for layer in self.layers)

@@ -97,9 +97,11 @@ class Term(Strict, frozen=True, kw_only=True):
 
 class Calibration(Strict, frozen=True, kw_only=True):
     """How ranges follow from standard deviations: ``noise`` (relative) of a kind of row, and by evidence level the multiples of the
-    deviation that hold 80 % of cross-validated errors, to the fast and to the slow side."""
+    deviation that hold 80 % of cross-validated errors, to the fast and to the slow side. ``best`` is the largest share of the floor
+    that was reached (its 99th percentile): what is expected never exceeds it."""
 
     noise: float
+    best: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     ranges: dict[Text, tuple[float, float]]
     rows: dict[Text, int] = {}  # observations by engine and class
 

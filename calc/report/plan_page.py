@@ -68,7 +68,7 @@ def verdict(found: Plan) -> str:
         return f"No deployment meets the objectives: {counts.examined:,} looked at, {counts.fit:,} fit, none of them within {most:,} GPUs."
     best = found.answers[0]
     bill = f", {best.usd_per_hour:,.2f} USD/h" if best.usd_per_hour is not None else ""
-    return f"{best.gpus} GPUs{bill}: {label(best.option, best.replicas)}"
+    return f"{best.gpus} GPU{'s' if best.gpus > 1 else ''}{bill}: {label(best.option, best.replicas)}"
 
 
 def asked(question: Question) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from calc.arrays import Number, ceil_div, divide, maximum, minimum
+from calc.formula import formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +38,38 @@ def chunks(decoding: Number, arriving: Number, prompt: float, budget: int) -> Ch
     return Chunks(tokens, minimum(divide(arriving, tokens), 1.0), per_prompt, room)
 
 
+@formula("decode_s + share * (mixed_s - decode_s)")
 def mean_step_s(decode_s: Number, mixed_s: Number, share: Number) -> Number:
     """Mean time of a step, that is TPOT, when ``share`` of the steps also carry a chunk of prompt."""
     return decode_s + share * (mixed_s - decode_s)
 
 
+@formula("in_flight / (mean_output * tpot_s)")
 def request_rate(in_flight: Number, mean_output: float, tpot_s: Number) -> Number:
     """Requests per second that leave with ``in_flight`` requests decoding (Little's law: in flight = rate x output x TPOT)."""
     return in_flight / (mean_output * tpot_s)
 
 
+@formula("room / (prompt * full_s)")
 def prefill_limit(room: Number, prompt: float, full_s: Number) -> Number:
     """Requests per second whose prompts can be computed when every step is filled to its ``room``."""
     return room / (prompt * full_s)
 
 
+@formula("mixed_s * (per_prompt + stages - 1) / stages")
 def prompt_s(mixed_s: Number, per_prompt: Number, stages: int) -> Number:
     """Time of a prompt's own steps. With several pipeline stages its chunks follow each other through them: (m + p - 1) / p passes."""
     return mixed_s * (per_prompt + stages - 1) / stages
 
 
+@formula("busy * ((1 - share) * decode_s**2 + share * mixed_s**2) / (2 * (decode_s + share * (mixed_s - decode_s)))")
 def residual_s(decode_s: Number, mixed_s: Number, share: Number, busy: Number) -> Number:
     """What is left on average of the step that runs when a request arrives: E[t^2] / 2 E[t], if one runs."""
     second_moment = (1 - share) * decode_s**2 + share * mixed_s**2
     return busy * second_moment / (2 * mean_step_s(decode_s, mixed_s, share))
 
 
+@formula("rate / limit / (1 - rate / limit) * (arrival_cv2 + prompt_cv2) / 2 / limit")
 def queue_s(rate: Number, limit: Number, arrival_cv2: float, prompt_cv2: float) -> Number:
     """Mean wait for prefill of independent users who send ``rate`` requests per second to a server that prefills at most ``limit``:
     u / (1 - u) (ca2 + cs2) / 2 / limit; infinite from u = 1 on."""
@@ -73,6 +80,7 @@ def queue_s(rate: Number, limit: Number, arrival_cv2: float, prompt_cv2: float) 
     return where(used < 1, wait, float("inf"))
 
 
+@formula("(users / limit - think_s + sqrt((users / limit - think_s) ** 2 + 4 * think_s / limit)) / 2 - 1 / limit")
 def closed_queue_s(users: Number, limit: Number, think_s: Number) -> Number:
     """Mean wait for prefill of a fixed number of ``users`` who ask again as soon as they are answered.
 
@@ -85,6 +93,7 @@ def closed_queue_s(users: Number, limit: Number, think_s: Number) -> Number:
     return maximum(residence - service, 0.0)
 
 
+@formula("ceil(layers / stages) * stages / layers")
 def stage_pace(layers: int, stages: int) -> float:
     """How much the largest pipeline stage slows the pipe down: its layers over the mean."""
     return -(-layers // stages) * stages / layers

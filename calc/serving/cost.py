@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from calc.arrays import Number, divide
 from calc.errors import UsageError, did_you_mean
+from calc.formula import formula
 from calc.profiles.hardware import HardwareProfile
 
 SECONDS_PER_HOUR = 3600
@@ -41,11 +42,13 @@ def profile_price(hardware: HardwareProfile) -> Price | None:
     return Price(found.value, ", ".join(t for t in (found.provider, found.date) if t) or "profile")
 
 
+@formula("price.usd_per_hour * gpus")
 def usd_per_hour(price: Price, gpus: int) -> float:
     """USD for an hour of all GPUs, in use or not."""
     return price.usd_per_hour * gpus
 
 
+@formula("usd_hour / 3600 * 1e6 / tokens_per_s")
 def usd_per_million(usd_hour: float, tokens_per_s: Number) -> Number:
     """USD per million tokens of a deployment that makes ``tokens_per_s``."""
     return divide(usd_hour / SECONDS_PER_HOUR * MILLION, tokens_per_s)
@@ -60,6 +63,7 @@ def token_cost(usd_hour: float, input_tokens_per_s: float, output_tokens_per_s: 
     )
 
 
+@formula("tdp_w * gpus / tokens_per_s")
 def joules_per_token(tdp_w: float, gpus: int, tokens_per_s: float) -> float:
     """Upper bound of the energy of an output token: every GPU at its TDP all the time; hosts, cooling and losses come on top."""
     return tdp_w * gpus / tokens_per_s

@@ -16,8 +16,11 @@ from calc.operators.stored import counted_bytes
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
-from calc.timing.efficiency import Efficiency, load_efficiency
+from calc.timing import paths
+from calc.timing.calibrated import Calibrated
+from calc.timing.efficiency import Efficiency, evidence_warnings, for_setting
 from calc.timing.roofline import Ceilings, datasheet
+from calc.timing.setting import setting
 
 Warnings = tuple[tuple[str, str], ...]
 _SIXTEEN_BIT = ("bf16", "fp16")
@@ -60,7 +63,7 @@ class Deployment:
     numbers: NumberPlan
     engine: EngineLaw
     fusion: FusionPolicy
-    efficiency: Efficiency
+    efficiency: Efficiency | Calibrated
     ceilings: Ceilings
     memory: MemoryOptions
     has_rates: bool
@@ -96,7 +99,20 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         counted_bytes=counted_bytes(model.profile),
     )
     law = engine(options.engine or _default_engine(device))
-    ceilings = datasheet(device, sharding.ranks)
+    ceilings = datasheet(device, sharding.ranks, paths.engine_paths(law.NAME, device))
+    efficiency = for_setting(
+        options.efficiency,
+        setting(
+            law.NAME,
+            device,
+            model.profile,
+            numbers,
+            sharding,
+            version=options.memory.engine_version or law.NEWEST_VERSION,
+            micro_batch=options.memory.max_num_batched_tokens,
+            layer_split=sharding.pipeline if law.NAME == "llama.cpp" else 1,
+        ),
+    )
     if has_rates and sharding.ranks > 1 and ceilings.link is None:
         has_rates = False
         dtype_warnings += (("no_link", f"no link between devices is known for {device.id}: times are not answered"),)
@@ -107,12 +123,12 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         numbers,
         law,
         options.fusion,
-        load_efficiency(options.efficiency),
+        efficiency,
         ceilings,
         options.memory,
         has_rates,
         kv_dtype,
-        shard_warnings + dtype_warnings + _format_warnings(numbers, options),
+        shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency),
         _inputs(model, hardware, sharding, numbers, law, options, kv_dtype),
     )
 

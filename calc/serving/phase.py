@@ -107,7 +107,7 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
     operators = step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, work, deployment.fusion)
     timed = None
     if answer_speed and deployment.has_rates:
-        timed = step_time(operators, deployment.ceilings, deployment.efficiency)
+        timed = step_time(operators, deployment.ceilings, deployment.efficiency, work)
     tokens = work.tokens if work.phase == "prefill" else work.sequences
     dtype = _main_dtype(operators)
     return Phase(

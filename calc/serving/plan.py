@@ -187,9 +187,8 @@ def _options(
 ) -> list[Option]:
     rules = Rules(question.traffic, question.objectives, question.demand, question.space.max_gpus, question.conservative)
     length = question.space.base.memory.max_model_len or question.traffic.longest
-    prefix = min(r.cached_len for r in question.traffic.requests)
     base = question.space.base
-    memory = replace(base.memory, max_model_len=length, cached_tokens=prefix)
+    memory = replace(base.memory, max_model_len=length, cached_tokens=question.traffic.prefix)
     space = replace(question.space, base=replace(base, memory=memory))
     refused: dict[str, int] = {}
     found = []
@@ -198,7 +197,7 @@ def _options(
             refused |= {message: 1 for code, message in deployment.warnings if code in ("no_rate", "no_link")}
             continue
         held = deployment.engine.capacity(deployment.question())
-        fitting = room(held, question.traffic.cached_in_blocks(held.block_tokens), conservative=question.conservative)
+        fitting = room(held, question.traffic, conservative=question.conservative)
         found.append(Option(deployment, held, price, rules, fitting))
         progress()
     if not found:

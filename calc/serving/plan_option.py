@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from calc.memory.budget import Capacity
+from calc.memory.capacity import mixed_concurrency
 from calc.serving import batching
 from calc.serving.cost import Price
 from calc.serving.deployment import Deployment
@@ -247,19 +248,9 @@ class Option:
 
 
 def room(held: Capacity, traffic: Traffic, *, conservative: bool) -> float:
-    """Requests that find memory at once: each at the mean length of its life (they start and end at different moments), a cached prefix
-    held once for all. ``conservative``: all at their full length, and the cache at the low end of its range. llama.cpp reserves full
-    lengths anyway."""
-    full = conservative or held.engine.endswith("llama.cpp")
-    rooms = []
-    for rank in held.ranks:
-        if not rank.pool.cache.layers:
-            continue
-        kv_bytes = rank.kv.least if conservative else rank.kv.bytes
-        taken = 0.0
-        for (share, mean), request in zip(traffic.in_flight, traffic.requests, strict=True):
-            length = request.input_len + request.output_len if full else mean
-            found = float(rank.pool.concurrency(kv_bytes, length, request.cached_len))
-            taken += share / found if found > 0 else math.inf
-        rooms.append(1 / taken)
-    return min(rooms, default=float(held.max_num_seqs or 1 << 16))
+    """Requests that find memory at once: each at the mean length of its life (they start and end at different moments).
+    ``conservative``: all at their full length, and the cache at the low end of its range. llama.cpp reserves full lengths anyway."""
+    lengths = traffic.in_flight
+    if conservative or held.engine.endswith("llama.cpp"):
+        lengths = [(share, r.input_len + r.output_len) for (share, _), r in zip(lengths, traffic.requests, strict=True)]
+    return mixed_concurrency(held, lengths, traffic.prefix, least=conservative)

@@ -102,10 +102,18 @@ def _lines(held: Capacity, log: StartUpLog) -> list[Line]:
             found.append(Line(name, _RESULTS[name], float(getattr(held, name)), low, high, printed.value, printed.line))
         else:
             own = figures.get({"kv_cache": "kv_buffer"}.get(name, name))
-            value = None if own is None else float(own.value)
+            value = _free(name, held) if own is None else float(own.value)
             if own is not None or printed.name in ("consumed", "free", "free_before", "free_after", "peak_torch"):
                 found.append(Line(name, printed.unit, value, value, value, printed.value, printed.line))
     return found
+
+
+def _free(name: str, held: Capacity) -> float | None:
+    """What SGLang finds free before and after loading; other engines print no figure of that meaning."""
+    if held.engine != "sglang" or name not in ("free_before", "free_after"):
+        return None
+    free = float(held.capacity_bytes_per_gpu - held.runtime_bytes_per_gpu)
+    return free if name == "free_before" else free - held.weights_bytes_per_gpu
 
 
 def _token_pool(left: Term, pool: float) -> Term:
@@ -130,7 +138,7 @@ def _explaining(lines: tuple[Line, ...], gap: float | None, held: Capacity) -> s
     for line in lines:
         if line.difference is None or line.name == "kv_cache":
             continue
-        if line.name == "gpu_memory":
+        if line.name in ("gpu_memory", "free_before"):
             moved[line.name] = line.difference * share
         elif line.name in ("weights", "activation", "runtime", "cuda_graphs"):
             moved[line.name] = -line.difference

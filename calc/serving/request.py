@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calc.arrays import Number
 from calc.errors import require
+from calc.formula import formula
 from calc.operators import work
 from calc.profiles.model import ChunkedAttention
 from calc.serving.deployment import Deployment
@@ -101,6 +103,12 @@ def mean_step(deployment: Deployment, workload: Workload) -> Range:
     return total or NO_TIME
 
 
+@formula("ttft_s + tpot_s * (output_len - 1)")
+def end_to_end_s(ttft_s: Range, tpot_s: Range, output_len: Number) -> Range:
+    """The first token, then one decode step for each further one."""
+    return ttft_s + tpot_s * (output_len - 1)
+
+
 def latency(deployment: Deployment, workload: Workload, prefill: Phase, decode: Phase | None) -> Latency:
     """Request latency from the two phases."""
     if prefill.timed is None or (decode is not None and decode.timed is None):
@@ -109,6 +117,6 @@ def latency(deployment: Deployment, workload: Workload, prefill: Phase, decode: 
         return Latency(prefill.time_s, NO_TIME, prefill.time_s, 0.0, NO_TIME)
     mean = mean_step(deployment, workload)
     rest = mean * (workload.output_len - 1)
-    e2e = prefill.time_s + rest
+    e2e = end_to_end_s(prefill.time_s, mean, workload.output_len)
     share = float(rest.expected / e2e.expected) if rest.expected is not None and e2e.expected else None
     return Latency(prefill.time_s, mean, e2e, share, rate(workload.batch_size * workload.output_len, e2e))

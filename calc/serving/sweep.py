@@ -17,7 +17,7 @@ from calc.operators.step import is_encoder_only
 from calc.serving.cost import profile_price, usd_per_hour, usd_per_million
 from calc.serving.deployment import Deployment
 from calc.serving.phase import evaluate
-from calc.serving.request import bends, smallest_chunk
+from calc.serving.request import bends, end_to_end_s, smallest_chunk
 from calc.serving.sweep_memory import HeldByLength
 from calc.timing.step_time import Range, StepTime
 
@@ -141,7 +141,7 @@ class Sweep:
             decode = timed_step(self.deployment, work.decode(batch, shown))
             mean = self._mean_step(batch, prompt, output, np)
             rest = mean * (output - 1)
-            whole = prefill.time_s + rest
+            whole = end_to_end_s(prefill.time_s, mean, output)
             columns |= _parts("decode_s", decode.time_s) | _parts("tpot_s", mean) | _parts("e2e_s", whole)
             columns["decode_share"] = rest.expected / whole.expected
             bound["decode_bound"] = _bound(decode, np)

@@ -43,13 +43,15 @@ class Request:
 class Traffic:
     """Equally frequent ``requests``. ``tail`` is the one whose latency holds the objectives, ``longest`` the most tokens of any.
 
-    ``arrival_cv2`` is the squared coefficient of variation of the times between arrivals: 1 for independent users (Poisson).
-    ``request_rate`` (requests/s) is known of a recorded trace only.
+    ``prefix`` tokens of the prompts are common to all requests: their cache is held once. ``arrival_cv2`` is the squared coefficient
+    of variation of the times between arrivals: 1 for independent users (Poisson). ``request_rate`` (requests/s) is known of a recorded
+    trace only.
     """
 
     requests: tuple[Request, ...]
     tail: Request
     longest: int
+    prefix: int = 0
     arrival_cv2: float = 1.0
     request_rate: float | None = None
 
@@ -97,7 +99,7 @@ class Traffic:
 def uniform(input_len: int, output_len: int, cached_len: int = 0) -> Traffic:
     """All requests alike."""
     request = Request(input_len, output_len, cached_len)
-    return Traffic((request,), request, input_len + output_len)
+    return Traffic((request,), request, input_len + output_len, cached_len)
 
 
 def quantile(percentiles: dict[float, int], share: float) -> int:
@@ -132,7 +134,7 @@ def spread(inputs: dict[float, int], outputs: dict[float, int], cached_len: int 
     top = max(0.99, *inputs, *outputs)
     last = top if top < 1.0 else 0.999
     longest = max(quantile(inputs, last), *inputs.values()) + max(quantile(outputs, last), *outputs.values())
-    return Traffic(requests, Request(quantile(inputs, TAIL), quantile(outputs, TAIL), cached_len), longest)
+    return Traffic(requests, Request(quantile(inputs, TAIL), quantile(outputs, TAIL), cached_len), longest, cached_len)
 
 
 #: An order of the classes without correlation to 0..7, by rank and for log-normal lengths: prompts and outputs are independent.
@@ -161,7 +163,8 @@ def trace(requests: Sequence[Request], arrivals: Sequence[float] | None = None) 
         Request(*(round(fmean(getattr(r, name) for r in part)) for name in ("input_len", "output_len", "cached_len")))
         for part in classes
     )
-    return Traffic(means, _tail(ordered), max(r.input_len + r.output_len for r in ordered), cv2, rate)
+    longest = max(r.input_len + r.output_len for r in ordered)
+    return Traffic(means, _tail(ordered), longest, min(r.cached_len for r in ordered), cv2, rate)
 
 
 def _tail(requests: Sequence[Request]) -> Request:

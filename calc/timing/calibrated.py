@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from calc.arrays import Number, divide, maximum
 from calc.operators.operator import Operator
@@ -25,6 +24,8 @@ KNOWN, DEVICE_UNSEEN, ENGINE_UNSEEN = "known", "device unseen", "engine unseen"
 LARGE_BATCH = 16
 #: Levels whose groups may carry noise of their own.
 NOISE_LEVELS = ("experts", "class", "engine")
+#: Kinds of observations that bear on a kind of step.
+_EVIDENCE = {"decode": ("decode", "serving"), "prefill": ("prefill", "serving"), "serving": ("serving", "decode", "prefill")}
 _NOTHING = Term()
 
 
@@ -146,32 +147,32 @@ class Calibrated:
             0.0, 1 - LARGE_BATCH / maximum(parts.decode_tokens, 1)
         )
 
-    @cached_property
-    def level(self) -> str:
-        """Which evidence there is: engine and device measured together, the engine on other devices, or neither."""
-        rows = self.effects.engine.kinds if self.effects.engine else {}
-        seen = {key for calibration in rows.values() for key in calibration.rows}
-        if self.setting.engine not in seen:
+    def level(self, kind: str) -> str:
+        """Which evidence there is for a kind of step: engine and device seen together, the engine on other devices of the class, or not
+        even that. Served requests are evidence for the steps that they consist of."""
+        seen = self.effects.engine.kinds if self.effects.engine else {}
+        rows = [seen[k].rows for k in _EVIDENCE.get(kind, (kind,)) if k in seen]
+        if not any(self.setting.keys["engine class"] in r for r in rows):
             return ENGINE_UNSEEN
         pair = f"{self.setting.engine} | {self.setting.hardware.id}"
-        return KNOWN if pair in seen else DEVICE_UNSEEN
+        return KNOWN if any(pair in r for r in rows) else DEVICE_UNSEEN
 
     def rows(self, kind: str) -> int:
         """Observations behind a kind of step: of this engine on this class of device, else of the engine, else of all engines."""
-        own = self.effects.engine.kinds.get(kind) if self.effects.engine else None
-        held = own.rows if own else {}
-        found = held.get(self.setting.keys["engine class"]) or held.get(self.setting.engine)
-        return found or self.effects.shared.kinds[kind].rows.get("all", 0)
+        seen = self.effects.engine.kinds if self.effects.engine else {}
+        held = [seen[k].rows for k in _EVIDENCE.get(kind, (kind,)) if k in seen]
+        own = sum(r.get(self.setting.keys["engine class"], 0) for r in held) or sum(r.get(self.setting.engine, 0) for r in held)
+        return own or self.effects.shared.kinds[kind].rows.get("all", 0)
 
     def evidence(self, kind: str) -> str:
         """``fitted n=…`` with the level where it is not ``known``."""
-        level = "" if self.level == KNOWN else f" ({self.level})"
-        return f"fitted n={self.rows(kind)}{level}"
+        level = self.level(kind)
+        return f"fitted n={self.rows(kind)}" + ("" if level == KNOWN else f" ({level})")
 
     def multiples(self, kind: str) -> tuple[float, float]:
         """Multiples of the deviation to the fast and to the slow side that hold 80 % of what was seen."""
         calibration: Calibration = self.effects.shared.kinds[kind]
-        return calibration.ranges.get(self.level) or calibration.ranges[KNOWN]
+        return calibration.ranges.get(self.level(kind)) or calibration.ranges[KNOWN]
 
 
 def bounds(expected: Number, deviation: Number, multiples: tuple[float, float]) -> tuple[Number, Number]:

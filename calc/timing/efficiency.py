@@ -14,8 +14,8 @@ import msgspec
 
 from calc.profiles import catalog, reader
 from calc.profiles.efficiency import EffectFile, EfficiencyProfile, Factor, faults
-from calc.timing.calibrated import Calibrated, Effects
-from calc.timing.setting import Setting
+from calc.timing.calibrated import ENGINE_UNSEEN, Calibrated, Effects
+from calc.timing.setting import Setting, device_class
 
 
 @dataclass(frozen=True)
@@ -94,3 +94,12 @@ def for_setting(path: str | None, setting: Setting) -> Efficiency | Calibrated:
         return load_efficiency(path)
     fitted = effects(setting.family)
     return Calibrated(fitted, setting) if fitted else load_efficiency()
+
+
+def evidence_warnings(efficiency: Efficiency | Calibrated) -> tuple[tuple[str, str], ...]:
+    """What to tell of times that rest on other engines alone."""
+    if not isinstance(efficiency, Calibrated) or efficiency.level("decode") != ENGINE_UNSEEN:
+        return ()
+    where = efficiency.setting
+    what = f"no published speed of {where.engine} on {device_class(where.hardware)} devices is known"
+    return (("engine_unseen", f"{what}: expected times are those of other engines, the ranges are wide"),)

@@ -145,7 +145,7 @@ def _floors(bounds: list[tuple[roofline.Bounds, int]]) -> tuple[Number, dict[str
 
 
 def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated, work: Work) -> StepTime:
-    """The step as the calibrated model sees it. Expected times are raised to the floor; what the step takes beyond its floor is spread
+    """The step as the calibrated model sees it. No expected time is closer to the floor than any record came; what the step takes beyond its floor is spread
     over the operators as their own terms exceed their floors, so that they sum to the step and none falls below its floor."""
     floors = [roofline.floor(o, ceilings) for o in operators]
     floor: Number = 0.0
@@ -182,7 +182,8 @@ def _around(expectation: Expectation, floor: Number, model: Calibrated, work: Wo
         only_decodes = where(parts.prompt_tokens > 0, 0, 1)
         low = decode[0] * only_decodes + minimum(decode[0], prefill[0]) * (1 - only_decodes)
         high = decode[1] * only_decodes + maximum(decode[1], prefill[1]) * (1 - only_decodes)
-    low, expected = maximum(low, floor), maximum(expectation.seconds, floor)
+    best = min(model.effects.shared.kinds[k].best for k in ("decode", "prefill"))
+    low, expected = maximum(low, floor), maximum(expectation.seconds, floor / best)
     low, high = minimum(low, expected), maximum(high, expected)
     ordered = floor <= low if is_plain(floor, low) else (floor <= low).all()  # type: ignore[union-attr]
     assert ordered, "the range of a step reaches below its floor"

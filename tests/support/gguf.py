@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from calc.operators.numbers import NumberPlan, plan
+from calc.operators.stored import counted_bytes
 from calc.profiles.importers.gguf.tensor_types import TYPES, Tensor
+from calc.profiles.importers.gguf_file import import_gguf
+from calc.profiles.model import ModelProfile
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 #: Name, shape in the order of the file (row length first), type.
@@ -71,3 +75,14 @@ def bytes_of(tensors: Iterable[Spec]) -> int:
 def elements_of(tensors: Iterable[Spec]) -> int:
     """Elements of all tensors."""
     return sum(Tensor(name, kind, shape, 0).elements for name, shape, kind in tensors)
+
+
+def load(folder: Path, model: Any, **changes: Any) -> ModelProfile:
+    """The profile of a file of a small model, with metadata changed or, where None, removed."""
+    metadata = {k: v for k, v in (model.metadata | changes).items() if v is not None}
+    return import_gguf(write(folder / "model.gguf", metadata, model.tensors))[0]
+
+
+def numbers_of(profile: ModelProfile) -> NumberPlan:
+    """The formats that the file stores, with the bytes that were counted in it."""
+    return plan(profile.storage.dtype, profile.storage.roles, compute="bf16", counted_bytes=counted_bytes(profile))

@@ -218,7 +218,16 @@ def cohere2() -> tuple[Model, Config]:
 
 def starcoder2() -> tuple[Model, Config]:
     model = Model("starcoder2", 4, heads(**{"attention.layer_norm_epsilon": 1e-5}))
-    widths = dict(attn_q=512, attn_k=128, attn_v=128, attn_output=512, ffn_up=FF, ffn_down=512, attn_norm=512, ffn_norm=512)
+    widths = {
+        "attn_q": 512,
+        "attn_k": 128,
+        "attn_v": 128,
+        "attn_output": 512,
+        "ffn_up": FF,
+        "ffn_down": 512,
+        "attn_norm": 512,
+        "ffn_norm": 512,
+    }
     for i in range(4):
         model.block(i, **NORMS, **attention(), ffn_up=(HIDDEN, FF), ffn_down=(FF, HIDDEN), **biases(**widths))
     return model.ends(head=False, bias=True), config("starcoder2", tie_word_embeddings=True, use_bias=True, sliding_window=None)
@@ -232,7 +241,7 @@ def gptneox() -> tuple[Model, Config]:
         "rope.dimension_count": 16,
     }
     model = Model("gptneox", 4, keys)
-    widths = dict(attn_qkv=1536, attn_output=512, ffn_up=FF, ffn_down=512, attn_norm=512, ffn_norm=512)
+    widths = {"attn_qkv": 1536, "attn_output": 512, "ffn_up": FF, "ffn_down": 512, "attn_norm": 512, "ffn_norm": 512}
     for i in range(4):
         model.block(
             i,
@@ -248,7 +257,7 @@ def gptneox() -> tuple[Model, Config]:
 
 def gpt2() -> tuple[Model, Config]:
     model = Model("gpt2", 4, {"attention.head_count": 8, "attention.layer_norm_epsilon": 1e-5, "context_length": 1024})
-    widths = dict(attn_qkv=1536, attn_output=512, ffn_up=2048, ffn_down=512, attn_norm=512, ffn_norm=512)
+    widths = {"attn_qkv": 1536, "attn_output": 512, "ffn_up": 2048, "ffn_down": 512, "attn_norm": 512, "ffn_norm": 512}
     for i in range(4):
         model.block(
             i, **NORMS, attn_qkv=(HIDDEN, 1536), attn_output=(512, HIDDEN), ffn_up=(HIDDEN, 2048), ffn_down=(2048, HIDDEN),
@@ -281,14 +290,14 @@ def falcon() -> tuple[Model, Config]:
 def gpt_oss() -> tuple[Model, Config]:
     keys = heads(expert_count=8, expert_used_count=4, expert_feed_forward_length=256, **RMS, **{"attention.sliding_window": 128})
     model = Model("gpt-oss", 4, keys)
-    widths = dict(attn_q=512, attn_k=128, attn_v=128, attn_output=512, ffn_gate_inp=8)
+    widths = {"attn_q": 512, "attn_k": 128, "attn_v": 128, "attn_output": 512, "ffn_gate_inp": 8}
     for i in range(4):
         model.block(
             i, attn_norm=(HIDDEN,), post_attention_norm=(HIDDEN,), **attention(), attn_sinks=(8,), **experts(), **biases(**widths)
         )
         for part, width in (("gate", 256), ("up", 256), ("down", 512)):
             model.add(f"blk.{i}.ffn_{part}_exps.bias", width, 8, kind="fp32")
-    for j, (name, shape, kind) in enumerate(model.tensors):
+    for j, (name, shape, _) in enumerate(model.tensors):
         if name.endswith("_exps.weight"):
             model.tensors[j] = (name, shape, "mxfp4")
     twin = config(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from benchmarks.memory import DEFAULT_RECORDS, load
+from benchmarks.memory_model.spellings import cache_formats
 
 Record = dict[str, Any]
 
@@ -138,22 +140,45 @@ def _sglang(of: Record, r: dict[str, Any]) -> Iterator[str]:
 def _llama_cpp(of: Record, r: dict[str, Any]) -> Iterator[str]:
     cells = of["max_model_len"] or 4096
     fork = str(of["engine_version"]).startswith("ik")
-    yield (
-        "build: 5192 (ab47dec) with cc (Debian 12.2.0) 12.2.0 for x86_64-linux-gnu"
-        if not fork
-        else "INFO [main] build info | build=3658"
-    )
+    yield "INFO [main] build info | build=3658" if fork else f"build: {_build(of)} (ab47dec) with cc 12.2.0 for x86_64-linux-gnu"
     yield "llama_model_loader: - kv   2:                               general.name str              = " + (
         of["model"] or "Some Model"
     )
+    if of["quantization"]:
+        kind = of["quantization"].split()[0].replace("_K_M", "_K - Medium")
+        yield f"llm_load_print_meta: model ftype      = {kind}" if fork else f"print_info: file type   = {kind}"
     if isinstance(r.get("model_buffer_mib"), (int, float)):
         yield f"load_tensors:        CUDA0 model buffer size = {r['model_buffer_mib']:9.2f} MiB"
     yield "load_tensors:   CPU_Mapped model buffer size =   315.30 MiB"
     context = "llama_new_context_with_model" if fork else "llama_context"
+    if of["max_num_seqs"]:
+        yield f"{context}: n_seq_max     = {of['max_num_seqs']}"
     yield f"{context}: n_ctx         = {cells}"
+    if fork:
+        yield f"{context}: mla_attn      = {_mla(of)}"
     yield f"{context}: n_ubatch      = {of.get('ubatch') or 512}"
+    yield from _llama_cpp_caches(of, r, cells, context, fork)
+    if isinstance(r.get("compute_buffer_mib"), (int, float)):
+        yield f"{context}:      CUDA0 compute buffer size = {r['compute_buffer_mib']:9.2f} MiB"
+    yield f"{context}:  CUDA_Host compute buffer size =    24.01 MiB"
+
+
+def _build(of: Record) -> int:
+    named = re.search(r"build (\d+)", of["engine_version"])
+    return int(named[1]) if named else 4800 if "2025-03" in of["engine_version"] else 8800
+
+
+def _mla(of: Record) -> str:
+    named = re.search(r"\bmla (\d)", of["other_flags"] or "")
+    return named[1] if named else "0"
+
+
+def _llama_cpp_caches(of: Record, r: dict[str, Any], cells: int, context: str, fork: bool) -> Iterator[str]:
+    keys, values = cache_formats(of["kv_dtype"])
+    names = {"fp16": "f16"}
+    k, v = f"K ({names.get(keys, keys)})", f"V ({names.get(values, values)})"
     if {"kv_k_mib", "kv_v_mib"} <= r.keys():
-        both = f"K (f16): {r['kv_k_mib']:8.2f} MiB, V (f16): {r['kv_v_mib']:8.2f} MiB"
+        both = f"{k}: {r['kv_k_mib']:8.2f} MiB, {v}: {r['kv_v_mib']:8.2f} MiB"
         if fork:
             yield f"llama_kv_cache_init:      CUDA0 KV buffer size = {r['kv_mib_total']:9.2f} MiB"
             yield f"{context}: KV self size  = {r['kv_mib_total']:8.2f} MiB, {both}"
@@ -162,8 +187,11 @@ def _llama_cpp(of: Record, r: dict[str, Any]) -> Iterator[str]:
             yield f"llama_kv_cache: size = {r['kv_mib_total']:8.2f} MiB ({cells:6d} cells,  32 layers,  1/1 seqs), {both}"
     elif "swa_mib" in r:
         for size, held in ((r["non_swa_mib"], cells), (r["swa_mib"], r["swa_cells"])):
-            half = f"K (f16): {size / 2:8.2f} MiB, V (f16): {size / 2:8.2f} MiB"
+            half = f"{k}: {size / 2:8.2f} MiB, {v}: {size / 2:8.2f} MiB"
             yield f"llama_kv_cache: size = {size:8.2f} MiB ({held:6d} cells,  10 layers,  4/1 seqs), {half}"
+    elif str(of["kv_dtype"]).endswith("none"):
+        total = r["kv_mib_total"]
+        yield f"{context}: KV self size  = {total:8.2f} MiB, c^KV ({names.get(keys, keys)}): {total:8.2f} MiB, kv^T: not used"
     elif "kv_mib_total" in r:
         yield f"llama_kv_cache_init:      CUDA0 KV buffer size = {r['kv_mib_total']:9.2f} MiB"
     if "recurrent_r_mib" in r:
@@ -171,9 +199,6 @@ def _llama_cpp(of: Record, r: dict[str, Any]) -> Iterator[str]:
             f"llama_memory_recurrent: size = {r['recurrent_mib']:8.2f} MiB (     1 cells,  32 layers,  1 seqs), "
             f"R (f32): {r['recurrent_r_mib']:8.2f} MiB, S (f32): {r['recurrent_s_mib']:8.2f} MiB"
         )
-    if isinstance(r.get("compute_buffer_mib"), (int, float)):
-        yield f"{context}:      CUDA0 compute buffer size = {r['compute_buffer_mib']:9.2f} MiB"
-    yield f"{context}:  CUDA_Host compute buffer size =    24.01 MiB"
 
 
 def _tensorrt_llm(of: Record, r: dict[str, Any]) -> Iterator[str]:

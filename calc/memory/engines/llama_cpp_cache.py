@@ -7,6 +7,7 @@ Sources: llama.cpp src/llama-kv-cache.cpp, src/llama-kv-cache-iswa.cpp, src/llam
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from calc.arrays import Number, minimum
@@ -148,11 +149,12 @@ class SlotPool:
     layout: Layout
     block_tokens: int = CELL_MULTIPLE
 
-    def blocks(self, kv_bytes: int) -> int:
-        """Groups of 256 cells that find room."""
-        per_token = sum(la.count * self.cache.token_bytes(la.law) for la in self.cache.layers if la.law.grows)
-        return int(max(0, kv_bytes - self._fixed()) // (per_token * CELL_MULTIPLE)) if per_token else 0
+    @cached_property
+    def _growing(self) -> float:
+        """Bytes per token of the layers whose cache grows with the context."""
+        return sum(la.count * self.cache.token_bytes(la.law) for la in self.cache.layers if la.law.grows)
 
+    @cached_property
     def _fixed(self) -> float:
         """Bytes whatever the number of slots: the micro-batch that windows look ahead in one unified cache."""
         if not (self.layout.unified and self.layout.windows_apart):
@@ -160,27 +162,37 @@ class SlotPool:
         bounded = (la for la in self.cache.layers if la.law.limit is not None)
         return float(sum(la.count * self.cache.token_bytes(la.law) * self.layout.ubatch for la in bounded))
 
+    @cached_property
+    def _attention(self) -> list[tuple[CacheLaw, float]]:
+        """(law, bytes per token) of the layers that cache tokens."""
+        return [(la.law, la.count * self.cache.token_bytes(la.law)) for la in self.cache.layers if la.law.kind != "state"]
+
+    @cached_property
+    def _state(self) -> int:
+        """Bytes of a slot's recurrent state."""
+        laws = ((la.law, la.count) for la in self.cache.layers if la.law.kind == "state")
+        return sum(n * 4 * self.layout.state_copies * (law.state_elements + law.convolution_elements) for law, n in laws)
+
+    def blocks(self, kv_bytes: int) -> int:
+        """Groups of 256 cells that find room."""
+        return int(max(0, kv_bytes - self._fixed) // (self._growing * CELL_MULTIPLE)) if self._growing else 0
+
     def _slot_bytes(self, context: Number) -> Number:
-        total: Number = 0
-        for layer in self.cache.layers:
-            law = layer.law
-            if law.kind == "state":
-                total = total + layer.count * 4 * self.layout.state_copies * (law.state_elements + law.convolution_elements)
-                continue
-            cells: Number = law.fixed_tokens or -(-context // CELL_MULTIPLE) * CELL_MULTIPLE
+        total: Number = self._state
+        padded_context = -(-context // CELL_MULTIPLE) * CELL_MULTIPLE
+        ahead = 0 if self.layout.unified else self.layout.ubatch
+        for law, size in self._attention:
+            cells: Number = law.fixed_tokens or padded_context
             if law.limit is not None and self.layout.windows_apart:
-                ahead = 0 if self.layout.unified else self.layout.ubatch
                 cells = minimum(cells, law.limit + ahead)
-            total = total + layer.count * self.cache.token_bytes(law) * cells
+            total = total + size * cells
         return total
 
     def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
         """Slots of ``context`` tokens that find room; a prefix is shared within one unified cache."""
-        growing = sum(la.count * self.cache.token_bytes(la.law) for la in self.cache.layers if la.law.grows)
-        each = self._slot_bytes(context)
-        free = kv_bytes - self._fixed()
+        each, free = self._slot_bytes(context), kv_bytes - self._fixed
         if prefix and self.layout.unified:
-            each, free = each - shared_tokens(prefix, context) * growing, free - prefix * growing
+            each, free = each - shared_tokens(prefix, context) * self._growing, free - prefix * self._growing
         return max(0.0, free) / each
 
     def printed_concurrency(self, kv_bytes: int, length: int) -> float:

@@ -73,8 +73,8 @@ def _finish(found: list[Printed]) -> list[Printed]:
 
 _WORDS = (
     b"buffer size =", b"KV self size", b"MiB (", b"KV cache, size", b": n_ctx ", b": n_batch ", b": n_ubatch ", b": n_seq_max ",
-    b"kv_unified", b"flash_attn", b"mla_attn", b"general.name", b"file type", b"ftype", b"Device 0: ", b"devices", b"build: ",
-    b"llama-", b"offloaded ", b"./main ", b"./server ",
+    b"kv_unified", b"flash_attn", b"mla_attn", b"attn_max_b", b"fused_", b"ser  ", b"k_llama", b"general.name",
+    b"file type", b"ftype", b"Device 0: ", b"devices", b"build: ", b"llama-", b"offloaded ", b"./main ", b"./server ",
 )  # fmt: skip
 
 RULES = Rules(
@@ -97,12 +97,16 @@ RULES = Rules(
         (re.compile(r"Device \d+: ([^,]+), compute capability"), "hardware"),
         (re.compile(r"found (\d+) (?:CUDA|ROCm|Vulkan) devices"), "gpus"),
         (re.compile(r"\bbuild: (\d{3,6}) \("), "engine_version"),
+        # the fork's own lines; a mainline before windows had caches of their own
+        (re.compile(r":\s*(?:mla_attn|attn_max_b|fused_moe|fused_up_gate|ser)\s+=|[Ii]k_llama"), "engine_version"),
+        (re.compile(r"(KV self size)"), "engine_version"),
         (re.compile(r"print_info: file type\s+=\s*(.+?)\s*$"), "quantization"),
         (re.compile(r"model ftype\s+=\s*(.+?)\s*$"), "quantization"),
         (re.compile(r"\bmla_attn\s+=\s*(\d)"), "latent_cache"),
         (re.compile(r"offloaded (\d+)/\d+ layers to GPU"), "gpu_layers"),
     ),
     values={
+        "engine_version": {"true": "ik", "kv self size": "b5000"},
         "kv_unified": {"true": "on", "false": "off"},
         "flash_attention": {"1": "on", "0": "off", "true": "on", "enabled": "on", "auto": "on"},
         "latent_cache": {"0": "none", "1": "key-and-value", "2": "key", "3": "key"},

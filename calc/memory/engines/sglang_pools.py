@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from calc.arrays import Number, minimum
 from calc.memory.engines.sglang_settings import SLOTS_PER_REQUEST, SPARE_SLOT, Settings
@@ -32,17 +33,23 @@ class TokenPool:
     def _bounded(self, layer: LayerCache) -> bool:
         return layer.law.limit is not None and self.settings.window_pools
 
-    def _sum(self, *, bounded: bool) -> float:
-        attention = (la for la in self.cache.layers if la.law.kind != "state" and not la.law.fixed_tokens)
-        return sum(la.count * self.cache.token_bytes(la.law) for la in attention if self._bounded(la) is bounded)
+    @cached_property
+    def _sums(self) -> tuple[float, float]:
+        """Bytes of a token in the layers of the pool, and in those that have a window pool."""
+        attention = [la for la in self.cache.layers if la.law.kind != "state" and not la.law.fixed_tokens]
+        sizes = [(self._bounded(la), la.count * self.cache.token_bytes(la.law)) for la in attention]
+        return sum(size for bounded, size in sizes if not bounded), sum(size for bounded, size in sizes if bounded)
 
-    @property
+    def _sum(self, *, bounded: bool) -> float:
+        return self._sums[bounded]
+
+    @cached_property
     def cell_bytes(self) -> float:
         """Bytes of one token of the pool: full layers, and windows by their ratio (windows alone count whole)."""
         full, windows = self._sum(bounded=False), self._sum(bounded=True)
         return full + (self.settings.window_ratio if full else 1.0) * windows
 
-    @property
+    @cached_property
     def slot_bytes(self) -> float:
         """Bytes of one slot of recurrent state over all layers."""
         return self.cache.state_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from calc.arrays import Number, minimum
 from calc.errors import UsageError
@@ -50,6 +51,7 @@ class WindowPools:
         """Tokens per block."""
         return self.block
 
+    @cached_property
     def _token_bytes(self) -> dict[int, float]:
         """Bytes per token by window (the longest sequence where there is none)."""
         found: dict[int, float] = {}
@@ -60,15 +62,16 @@ class WindowPools:
                 found[window] = found.get(window, 0.0) + layer.count * self.cache.token_bytes(layer.law)
         return found
 
+    @cached_property
     def _shares(self) -> dict[int, float]:
-        sizes = self._token_bytes()
+        sizes = self._token_bytes
         total = sum(window * size for window, size in sizes.items())
         return {window: window * size / total for window, size in sizes.items()} if total else {}
 
     def pool_tokens(self, kv_bytes: int) -> dict[int, int]:
         """Tokens of every pool, by window: whole blocks, rounded up, bounded by ``max_tokens``."""
-        sizes, found = self._token_bytes(), {}
-        for window, share in self._shares().items():
+        sizes, found = self._token_bytes, {}
+        for window, share in self._shares.items():
             blocks = math.ceil(kv_bytes * share / (self.block * sizes[window]))
             if self.max_total_tokens:
                 blocks = min(blocks, math.ceil(self.max_total_tokens / self.block))
@@ -116,7 +119,7 @@ class WindowPools:
     def reserved_bytes(self, context: int) -> float:
         """Blocks of every pool and the state of one request."""
         total = float(self.cache.state_bytes)
-        for window, size in self._token_bytes().items():
+        for window, size in self._token_bytes.items():
             total += float(self._whole(min(context, window) if window < self.length else context)) * size
         return total
 

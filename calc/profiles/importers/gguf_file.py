@@ -106,7 +106,8 @@ def _layers(stack: Stack, blocks: list[Group], norm: Norm) -> list[Layer]:
     for index, group in enumerate(blocks):
         if not group.left and stack.architecture.family != "deci":
             raise ProfileError(
-                f"{group.ledger.name}: block_count is {stack.layers:,}, but layer {index} has no tensors", "is the tensor list complete?"
+                f"{group.ledger.name}: block_count is {stack.layers:,}, but layer {index} has no tensors",
+                "is the tensor list complete?",
             )
         found.append(read_layer(stack, group, index, norm_bias=norm.bias))
     return found
@@ -121,7 +122,9 @@ def _check_widths(c: Config, kinds: list[LayerKind]) -> None:
     for index, (width, kind) in enumerate(zip(stated, kinds, strict=True)):
         held = [p.intermediate_size for p in kind.feed_forwards if isinstance(p, (DenseFeedForward, Experts))]
         if width not in (held or [0]) and not (held and not width):
-            raise c.fault("feed_forward_length", f"gives layer {index} the width {width:,}; its tensors have {held[0] if held else 0:,}")
+            raise c.fault(
+                "feed_forward_length", f"gives layer {index} the width {width:,}; its tensors have {held[0] if held else 0:,}"
+            )
 
 
 def _family(known: Architecture, draft: Draft) -> str:

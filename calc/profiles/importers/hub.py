@@ -19,7 +19,8 @@ import msgspec
 from calc.errors import ProfileError, RoofcastError, UnknownNameError, UsageError
 from calc.profiles.importers import safetensors_index as safetensors
 from calc.profiles.importers.hf_config import CONFIG_NAME, QUANT_CONFIG_NAME, import_folder_or_file
-from calc.profiles.model import ModelProfile, Source
+from calc.profiles.model import ModelProfile
+from calc.profiles.schema import Source
 
 _SOURCE = re.compile(r"(?P<repository>[\w.-]{1,96}/[\w.-]{1,96})(@(?P<revision>[\w./-]{1,200}))?")
 #: Beyond, each answer would cost hundreds of requests; the index then tells the total.
@@ -93,6 +94,12 @@ class Repository:
     def fetch(self, file: str) -> Path:
         """A file's path in the local cache, downloaded where it is not there."""
         try:
+            if (
+                not self.hub.constants.HF_HUB_OFFLINE
+                and self.hub.try_to_load_from_cache(self.name, file, revision=self.commit) is None
+            ):
+                # Asked once, without the retries of a download: an absent or unreachable repository is told at once.
+                self.hub.get_hf_file_metadata(self.hub.hf_hub_url(self.name, file, revision=self.commit))
             path = Path(self.hub.hf_hub_download(self.name, file, revision=self.commit))
         except Exception as error:  # the library raises errors of its HTTP client too, which differ between versions
             raise self._explain(error, file) from error
@@ -120,18 +127,23 @@ class Repository:
         source = f"hf:{self.name}" + (f"@{self.revision}" if self.revision else "")
         by_hand = f"or download {CONFIG_NAME} by other means and give its path"
         if isinstance(error, errors.GatedRepoError):
-            return ProfileError(f"{source} is gated", f"accept its terms at {constants.ENDPOINT}/{self.name} and set HF_TOKEN, {by_hand}")
+            return ProfileError(
+                f"{source} is gated", f"accept its terms at {constants.ENDPOINT}/{self.name} and set HF_TOKEN, {by_hand}"
+            )
         if isinstance(error, errors.RepositoryNotFoundError):
             return UnknownNameError(
                 f"{source}: no such repository at {constants.ENDPOINT}", "check the spelling; private repositories need HF_TOKEN"
             )
         if isinstance(error, errors.RevisionNotFoundError):
-            return UnknownNameError(f"{source}: the repository has no revision {self.revision!r}", "name a branch, a tag or a commit")
+            return UnknownNameError(
+                f"{source}: the repository has no revision {self.revision!r}", "name a branch, a tag or a commit"
+            )
         if isinstance(error, errors.LocalEntryNotFoundError):
             offline = bool(constants.HF_HUB_OFFLINE)
             why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} cannot be reached"
             return ProfileError(
-                f"{source}: {file} is not in the local cache and {why}", f"{'unset it' if offline else 'try again online'}, {by_hand}"
+                f"{source}: {file} is not in the local cache and {why}",
+                f"{'unset it' if offline else 'try again online'}, {by_hand}",
             )
         if isinstance(error, errors.EntryNotFoundError):
             return ProfileError(f"{source} holds no {file}", "of a repository of GGUF files, download one and give its path")
@@ -157,7 +169,7 @@ class Repository:
         url = self.hub.hf_hub_url(self.name, file, revision=self.commit)
         headers = {**self.hub.utils.build_hf_headers(), "Range": f"bytes=0-{count - 1}"}
         session, timeout = self.hub.utils.get_session(), self.hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
-        if hasattr(session, "stream"):  # httpx, from version 1 on
+        if callable(getattr(session, "stream", None)):  # httpx, from version 1 on; of requests it is a flag
             with session.stream("GET", url, headers=headers, timeout=timeout) as response:
                 return self._first(response, response.iter_bytes(), count)
         with session.get(url, headers=headers, timeout=timeout, stream=True) as response:
@@ -192,7 +204,10 @@ def _with_headers(repository: Repository, profile: ModelProfile) -> tuple[ModelP
     except FileNotFoundError:  # weights in another format
         return profile, None
     except Exception as error:  # any failure of the network or of a file leaves what the index says
-        return profile, f"headers of the safetensors files were not read ({' '.join(str(error).split())[:160]}): the config alone decides"
+        return (
+            profile,
+            f"headers of the safetensors files were not read ({' '.join(str(error).split())[:160]}): the config alone decides",
+        )
     if index:
         tensors = [tensor for tensor in tensors if tensor.name in index.files]
     stored = msgspec.structs.replace(

@@ -11,7 +11,6 @@ from calc.report.pictures.picture import Picture
 from calc.report.pictures.theme import THEMES
 from calc.report.pictures.vega import specification
 
-SUFFIXES = {".png": "png", ".svg": "svg", ".html": "html", ".htm": "html"}
 INSTALL = "pip install 'roofcast[plot]'"
 #: Pixels of a PNG per point: sharp on dense screens.
 _SCALE = 2.0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
-from calc.report.pictures.picture import Axis, Chart
+from calc.report.pictures.picture import Axis, Chart, Mark
 
 _LINE, _LETTER, _GAP, _MARK = 15.0, 6.4, 10.0, 6.0
 
@@ -31,39 +33,45 @@ def _pixel(value: float, axis: Axis, extent: tuple[float, float], size: float) -
     return (value - low) / ((high - low) or 1.0) * size
 
 
+Box = tuple[float, float, float]  # left, right, middle; a line of text high
+
+
 def placed(chart: Chart, xs: tuple[float, float], ys: tuple[float, float], size: tuple[float, float]) -> list[Label]:
-    """Texts of all labelled marks, those of ceilings last. A text that would leave the panel to the right stands left of its mark."""
-    boxes: list[tuple[float, float, float]] = []  # left, right, middle
-    for series in chart.series:
-        for mark in series.marks if series.points and not series.ceiling else ():
-            at = _pixel(mark.x, chart.x, xs, size[0])
-            boxes.append((at - _MARK, at + _MARK, size[1] - _pixel(mark.y, chart.y, ys, size[1])))
+    """Texts of all labelled marks, those of ceilings first. A text that would leave the panel to the right stands left of its mark."""
+
+    def at(mark: Mark) -> tuple[float, float]:
+        return _pixel(mark.x, chart.x, xs, size[0]), size[1] - _pixel(mark.y, chart.y, ys, size[1])
+
+    boxes = _obstacles(chart, at)
     found = []
-    for series in sorted(chart.series, key=lambda s: s.ceiling):
+    for series in sorted(chart.series, key=lambda s: not s.ceiling):
         for mark in series.marks:
             if not mark.label:
                 continue
-            across, down = _pixel(mark.x, chart.x, xs, size[0]), size[1] - _pixel(mark.y, chart.y, ys, size[1])
+            across, down = at(mark)
             width = _LETTER * len(mark.label)
-            right = across + _GAP + width <= size[0]
+            right = not mark.left and across + _GAP + width <= size[0]
             left_edge = across + _GAP if right else across - _GAP - width
-            middle = _free(boxes, left_edge, left_edge + width, down - (8 if series.ceiling else 0), size[1])
+            middle = _free(boxes, left_edge, left_edge + width, down - (_LINE + 1 if series.ceiling else 0), size[1])
             boxes.append((left_edge, left_edge + width, middle))
-            found.append(
-                Label(
-                    mark.x,
-                    mark.y,
-                    mark.label,
-                    "left" if right else "right",
-                    _GAP if right else -_GAP,
-                    middle - down,
-                    series.ceiling,
-                )
-            )
+            dx = _GAP if right else -_GAP
+            found.append(Label(mark.x, mark.y, mark.label, "left" if right else "right", dx, middle - down, series.ceiling))
     return found
 
 
-def _free(boxes: list[tuple[float, float, float]], left: float, right: float, middle: float, height: float) -> float:
+def _obstacles(chart: Chart, at: Callable[[Mark], tuple[float, float]]) -> list[Box]:
+    """Marks, and the level parts of ceilings."""
+    boxes = []
+    for series in chart.series:
+        places = [at(m) for m in series.marks]
+        if series.ceiling:
+            boxes += [(a[0], b[0], a[1]) for a, b in pairwise(places) if abs(a[1] - b[1]) < 1]
+        elif series.points:
+            boxes += [(x - _MARK, x + _MARK, y) for x, y in places]
+    return boxes
+
+
+def _free(boxes: list[Box], left: float, right: float, middle: float, height: float) -> float:
     """The nearest height at which a text overlaps none of those already placed."""
     middle = min(max(middle, _LINE / 2), height - _LINE / 2)
     for step in range(60):

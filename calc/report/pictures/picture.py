@@ -24,12 +24,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point with the text that stands beside it (``label``) and what a reader is told who points at it (``note``)."""
+    """A point with the text that stands beside it (``label``; ``left`` of it where asked) and what a reader is told who points at it
+    (``note``)."""
 
     x: float
     y: float
     label: str = ""
     note: str = ""
+    left: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def picture(deployment: Deployment, result: Roofline) -> Picture | None:
     marks = [m for s in series for m in s.marks]
     span = (min(m.x for m in marks) / 2, max(m.x for m in marks) * 2)
     dtypes = {o.compute_dtype for p in phases.values() for o in p.operators if o.flops}
-    ceilings = [c for dtype in sorted(dtypes) for c in _ceiling(deployment, dtype, span)]
+    ceilings = [c for i, dtype in enumerate(sorted(dtypes)) for c in _ceiling(deployment, dtype, span, bare=i > 0)]
     caption = (
         f"{title(deployment)}. One rank. Hollow: expected time of each operator with its bytes under the fusion policy "
         f"({deployment.fusion.name}); large: the step. Dashed: datasheet, dense. Operators without products are left out."
@@ -67,22 +67,20 @@ def _phase(name: str, phase: Phase) -> list[Series]:
     ]
 
 
-def _ceiling(deployment: Deployment, dtype: str, span: tuple[float, float]) -> list[Series]:
+def _ceiling(deployment: Deployment, dtype: str, span: tuple[float, float], *, bare: bool) -> list[Series]:
+    """Bandwidth up to the ridge, the peak beyond; ``bare``: the bandwidth is named already."""
     ceilings = deployment.ceilings
     peak, bandwidth = ceilings.peak(dtype), ceilings.bandwidth
     ridge = ceilings.ridge_point(dtype)
     if peak is None or bandwidth is None or ridge is None:
         return []
     low, high = min(span[0], ridge / 4), max(span[1], ridge * 4)
-    text = f"{format_number(peak / 1e12)} TFLOP/s {dtype}"
-    slope = f"{format_number(bandwidth / 1e9)} GB/s"
+    text, slope = f"{format_number(peak / 1e12)} TFLOP/s {dtype}", f"{format_number(bandwidth / 1e9)} GB/s"
+    halfway = (low * ridge) ** 0.5
     marks = (
-        Mark(low * 1.6, low * 1.6 * bandwidth / 1e12, slope),
-        Mark(ridge, peak / 1e12, f"ridge {format_number(ridge)}"),
+        Mark(low, low * bandwidth / 1e12),
+        Mark(halfway, halfway * bandwidth / 1e12, "" if bare else slope, left=True),
+        Mark(ridge, peak / 1e12, f"ridge {format_number(ridge)}", left=True),
         Mark(high, peak / 1e12, text),
     )
-    return [
-        Series(
-            f"ceiling {dtype}: {slope}, {text}", (Mark(low, low * bandwidth / 1e12), *marks), line=True, points=False, ceiling=True
-        )
-    ]
+    return [Series(f"ceiling {dtype}: {slope}, {text}", marks, line=True, points=False, ceiling=True)]

@@ -59,7 +59,7 @@ def _extent(chart: Chart, which: str) -> tuple[float, float]:
     axis = getattr(chart, which)
     low, high = min(values), max(values)
     if axis.log:
-        return low / 1.25, high * 1.25
+        return low / 1.25, high * 1.6
     return min(0.0, low), high * 1.06 or 1.0
 
 
@@ -72,7 +72,7 @@ def _chart(chart: Chart, theme: Theme, number: int) -> Spec:
     for i, series in enumerate(s for s in chart.series if s.ceiling or s.line):
         layers.append(_line(series, x, y, theme.quiet if series.ceiling else hues[series.name], i))
     layers += [_points(series, x, y, hues, shown) for series in shown if series.points]
-    layers += [layer for rule in chart.rules for layer in _rule(rule, x, y, theme, ys, xs)]
+    layers += [layer for rule in chart.rules for layer in _rule(rule, x, y, theme, xs, log=chart.x.log)]
     layers += _labels(chart, x, y, xs, ys, theme)
     layers[0] = {"params": [{"name": f"zoom{number}", "select": "interval", "bind": "scales"}]} | layers[0]
     return {"title": _title(chart.title, chart.caption), "width": WIDTH - 120, "height": _CHART_HEIGHT, "layer": layers}
@@ -107,14 +107,18 @@ def _points(series: Series, x: Spec, y: Spec, hues: dict[str, str], shown: list[
     return {"data": {"values": _rows(series)}, "mark": mark, "encoding": encoding}
 
 
-def _rule(rule: Rule, x: Spec, y: Spec, theme: Theme, ys: tuple[float, float], xs: tuple[float, float]) -> list[Spec]:
+def _rule(rule: Rule, x: Spec, y: Spec, theme: Theme, xs: tuple[float, float], *, log: bool) -> list[Spec]:
     encoded = {"x": x, "y": y}[rule.axis]
     data = {"values": [{rule.axis: rule.value, "label": rule.label}]}
     line = {"type": "rule", "color": theme.text, "strokeDash": [3, 3], "strokeWidth": 1.5}
-    text: Spec = {"type": "text", "color": theme.text, "align": "left", "dx": 5, "dy": 12, "baseline": "middle"}
-    place: Spec = {"y": {"value": _CHART_HEIGHT - 26}} if rule.axis == "x" else {"x": {"value": 0}}
-    if rule.axis == "y":
-        text["dy"] = -8
+    text: Spec = {"type": "text", "color": theme.text, "baseline": "middle"}
+    if rule.axis == "x":
+        right = rule.value > (xs[0] * xs[1] ** 3) ** 0.25 if log else rule.value > 0.25 * xs[0] + 0.75 * xs[1]
+        text |= {"align": "right", "dx": -6} if right else {"align": "left", "dx": 6}
+        place: Spec = {"y": {"value": _CHART_HEIGHT - 14}}
+    else:
+        text |= {"align": "left", "dx": 6, "dy": -8}
+        place = {"x": {"value": 0}}
     return [
         {"data": data, "mark": line, "encoding": {rule.axis: encoded}},
         {"data": data, "mark": text, "encoding": {rule.axis: encoded, "text": {"field": "label"}, **place}},

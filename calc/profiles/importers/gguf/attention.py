@@ -197,7 +197,7 @@ def _expansion(layer: Group, rank: int, heads: int, nope: int, values: int) -> N
     held = sum(t.elements for t in parts if t) if all(parts) else whole.elements if whole else 0
     if held != expected:
         raise ProfileError(
-            f"{layer.ledger.name}: attn_kv_b (or attn_k_b and attn_v_b) holds {held:,} elements; rank, heads and head sizes make {expected:,}",
+            f"{layer.ledger.name}: attn_kv_b (or attn_k_b and attn_v_b) holds {held:,} elements; heads and sizes make {expected:,}",
             "the tensor list and the metadata contradict each other",
         )
 

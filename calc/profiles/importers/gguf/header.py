@@ -1,14 +1,14 @@
 """The header of a GGUF file, read within bounds: metadata and tensor infos, never tensor data.
 
-Format: ggml ``docs/gguf.md``, versions 2 and 3 (version 3 may be big-endian). Of long arrays (vocabularies, merges) only the length is kept.
-Nothing is built that the bytes at hand do not pay for: every count is compared with what is left of the file first.
+Format: ggml ``docs/gguf.md``, versions 2 and 3 (version 3 may be big-endian). Of long arrays (vocabularies, merges) only the length is
+kept. Nothing is built that the bytes at hand do not pay for: every count is compared with what is left of the file first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from calc.profiles.importers.gguf.tensor_types import TYPES, Tensor, block_of
 MAGIC = b"GGUF"
 MAX_HEADER_BYTES = 100_000_000
 MAX_KEYS = 100_000
-MAX_TENSORS = 1_000_000
+MAX_TENSORS = 100_000
 MAX_NAME_BYTES = 1_024
 MAX_TEXT_BYTES = 4_096  # of a value that is kept: names and types; templates are skipped
 MAX_ITEMS = 20_000  # of an array that is kept: one value a layer
+MAX_ALL_ITEMS = 500_000  # of all arrays that are kept
 MAX_ELEMENTS = 1 << 50
 _STARTS = (4 << 20, 32 << 20, MAX_HEADER_BYTES)  # most headers fit the first
 
@@ -46,7 +47,6 @@ class Header:
     tensors: list[Tensor]
     sha256: str
     missing_bytes: int = 0  # of the tensor data: what a download that broke off, or a header alone, lacks
-    warnings: tuple[str, ...] = field(default=())
 
 
 class _CutOffError(Exception):
@@ -124,6 +124,7 @@ class _Reader:
         self.size = size
         self.position = 0
         self.order = "<"
+        self.items = 0  # of arrays that were kept
 
     def fault(self, message: str, hint: str | None = None) -> ProfileError:
         return ProfileError(f"{self.name}: {message}", hint)
@@ -196,8 +197,9 @@ class _Reader:
             self.skip_texts(count)
             return Length(count)
         start = self.take(count * size)
-        if count > MAX_ITEMS or key.startswith("tokenizer."):
+        if count > MAX_ITEMS or self.items + count > MAX_ALL_ITEMS or key.startswith("tokenizer."):
             return Length(count)
+        self.items += count
         return list(struct.unpack_from(f"{self.order}{count}{_SCALARS[kind]}", self.content, start))
 
     def skip_texts(self, count: int) -> None:

@@ -48,7 +48,9 @@ def read_layer(stack: Stack, layer: Group, index: int, *, norm_bias: bool) -> La
     norms = _count_norms(stack, layer, extras, norm_bias)
     for name in list(layer.left):
         if not _KNOWN.fullmatch(name):
-            stack.config.warn(f"tensor blk.{index}.{name} and its like are not understood: counted as weights that every token reads")
+            stack.config.warn(
+                f"tensor blk.{index}.{name} and its like are not understood: counted as weights that every token reads"
+            )
         extras.append(_extra(layer, name))
     parallel = stack.architecture.parallel or stack.config.flag("use_parallel_residual")
     kind = LayerKind(

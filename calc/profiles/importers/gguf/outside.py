@@ -13,7 +13,9 @@ from calc.profiles.model import Extra, Tower
 
 #: Looked up row by row rather than multiplied.
 _TABLES = ("token_types.weight", "per_layer_token_embd.weight")
-_KNOWN = re.compile(r"(token_types|token_embd_norm|output_norm|per_layer_\w+|altup_\w+|cls|cls\.\w+|dense_\d|norm|output_norm_enc)(\.weight|\.bias)?")
+_KNOWN = re.compile(
+    r"(token_types|token_embd_norm|output_norm|per_layer_\w+|altup_\w+|cls|cls\.\w+|dense_\d|norm|output_norm_enc)(\.weight|\.bias)?"
+)
 _TOWERS = {"v.": "vision", "mm.": "vision", "a.": "audio"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from calc.profiles.importers.gguf.stack import Stack
@@ -215,7 +216,7 @@ def channel_mixing(layer: Group) -> ChannelMixing | None:
     )
 
 
-_READERS = {
+_READERS: dict[str, Callable[[Stack, Group], Mixer]] = {
     "mamba1": mamba1,
     "mamba2": mamba2,
     "gated_delta": gated_delta,

@@ -1,0 +1,109 @@
+"""``roofcast capacity``: inverse questions, gates, shared prefixes, mixed lengths, options of single engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cli import answered, run_inside
+
+PAIR = ("llama-3.1-8b", "h100-sxm5-80gb")
+
+
+@pytest.fixture
+def ask(capsys, monkeypatch):
+    def asked(*arguments):
+        return run_inside(capsys, monkeypatch, "capacity", *arguments)
+
+    return asked
+
+
+def results(outcome):
+    assert outcome.code == 0, outcome.stderr
+    return outcome.json["results"]
+
+
+def test_what_would_do_for_so_many_requests(ask):
+    found = results(ask(*PAIR, "--concurrency", "64", "--max-model-len", "16k", "--json"))
+    assert found["concurrency_fits"] is False
+    remedies = found["to_fit"]
+    assert remedies["gpus"] >= 2
+    assert remedies["kv_cache_dtype"] in (None, "fp8")
+    page = ask(*PAIR, "--concurrency", "64", "--max-model-len", "16k")
+    assert "64" in page.stdout
+
+
+def test_the_answer_holds_when_tried(ask):
+    found = results(ask(*PAIR, "--concurrency", "64", "--max-model-len", "16k", "--json"))["to_fit"]
+    tried = ask(*PAIR, "--concurrency", "64", "--max-model-len", "16k", "-tp", str(found["tensor_parallel_size"]), "--json")
+    assert results(tried)["concurrency_fits"] is True
+
+
+@pytest.mark.parametrize(("wanted", "code"), [("8", 0), ("500", 1)])
+def test_the_gate(ask, wanted, code):
+    outcome = ask(*PAIR, "--concurrency", wanted, "--max-model-len", "16k", "--require-fit", "--json")
+    assert outcome.code == code
+    assert outcome.json["results"]["concurrency_fits"] is (code == 0)
+
+
+def test_a_shared_prefix_is_stored_once(ask):
+    apart = results(ask(*PAIR, "--concurrency", "10", "--max-model-len", "16k", "--json"))["to_fit"]
+    shared = results(ask(*PAIR, "--concurrency", "10", "--max-model-len", "16k", "--cached-len", "8k", "--json"))["to_fit"]
+    assert shared["requests"] > 1.8 * apart["requests"]
+
+
+def test_mixed_lengths(ask):
+    found = results(ask(*PAIR, "--input-len", "p50=1k,p95=8k", "--output-len", "256", "--json"))["lengths"]
+    assert 1000 < found["mean_input_tokens"] < 8000
+    assert found["concurrency_mean"] > found["concurrency_peak"] > 1
+
+
+def test_unequal_devices(ask):
+    found = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "--json")
+    assert found.json["inputs"]["pipeline_parallel_size"] == 2
+    wrong = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "-pp", "3")
+    assert wrong.code == 2
+    assert "2 devices do not match 3" in wrong.stderr
+
+
+def test_formats_of_keys_and_values_of_llama_cpp(ask):
+    found = results(ask(*PAIR, "--engine", "llama.cpp", "-c", "8192", "--cache-type-k", "q8_0", "--cache-type-v", "q4_0", "--json"))
+    printed = {f["name"]: f["value"] for f in found["printed"]}
+    assert printed["kv_keys"] == 32 * 8192 * 1024 * 34 // 32
+    assert printed["kv_values"] == 32 * 8192 * 1024 * 18 // 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--concurrency", "0"), "--concurrency"),
+        (("--engine-generation", "v2"), "--engine-generation"),
+        (("--mamba-cache-mode", "some"), "--mamba-cache-mode"),
+        (("--layer-split", "1,x"), "--layer-split"),
+        (("--max-loras", "x"), "--max-loras"),
+        (("-c", "0"), "--ctx-size"),
+        (("--swa-full-tokens-ratio", "x"), "--swa-full-tokens-ratio"),
+        (("--engine-version", "fast"), "version"),
+        (("--block-size", "20"), "refuse blocks of 20"),
+        (("--gpu-memory-utilization", "1.5"), "utilization"),
+        (("--enable-prefix-caching", "--no-enable-prefix-caching"), "contradict"),
+    ],
+)
+def test_refusals(ask, arguments, said):
+    outcome = ask(*PAIR, *arguments)
+    assert outcome.code == 2
+    assert said in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_every_term_has_its_range_and_evidence():
+    found = answered("capacity", *PAIR, "--json").json["results"]
+    for term in found["terms"]:
+        assert term.get("low", term["bytes"]) <= term["bytes"] <= term.get("high", term["bytes"])
+        assert term["evidence"]
+    assert found["max_concurrency_low"] <= found["max_concurrency"] <= found["max_concurrency_high"]
+
+
+def test_a_default_engine_for_apple_devices(ask):
+    found = ask("llama-3.1-8b", "apple-m4-max", "--json")
+    assert found.json["inputs"]["engine"] == "llama.cpp"
+    assert "memory_not_reported" in {w["code"] for w in found.json["warnings"]}

@@ -1,0 +1,154 @@
+"""Pictures: what they say without colour, that they draw, and that a page needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+import calc
+from calc.report import pictures
+from calc.report.pictures import draw, labels, terminal, vega
+from calc.report.pictures.picture import Bars, Chart, Picture, Stack
+from calc.report.pictures.theme import THEMES
+from calc.serving.deployment import DeploymentOptions
+from calc.serving.plan import Question, plan
+from calc.serving.plan_option import Demand, Objectives
+from calc.serving.request import Workload
+from calc.serving.traffic import uniform
+from tests.support.cli import ROOT, run
+
+
+def made() -> dict[str, Picture]:
+    options = DeploymentOptions(tensor_parallel_size=4)
+    deployment = calc.deploy("llama-3.1-70b", "h100-sxm5-80gb", options)
+    work = Workload(16, 2048, 256)
+    estimate = calc.estimate_deployment(deployment, work)
+    hardware = tuple(calc.load_hardware(h) for h in ("l40s", "h100-sxm5-80gb"))
+    question = Question(calc.load_model("llama-3.1-8b"), hardware, uniform(1024, 256), Objectives(1.0, 0.04), Demand(4.0))
+    return {
+        "estimate": pictures.estimate(deployment, estimate),
+        "roofline": pictures.roofline(deployment, calc.roofline_deployment(deployment, work, ("prefill", "decode"))),
+        "capacity": pictures.capacity(deployment, estimate.capacity, options),
+        "plan": pictures.plan(plan(question)),
+    }
+
+
+PICTURES = made()
+CHARTS = [p for picture in PICTURES.values() for p in picture.panels if isinstance(p, Chart)]
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+@pytest.mark.parametrize("theme", sorted(THEMES))
+def test_every_picture_draws(name, theme):
+    svg = draw.draw(PICTURES[name], "svg", theme).decode("utf-8")
+    assert svg.startswith("<svg")
+    assert THEMES[theme].ground in svg
+    for panel in PICTURES[name].panels:
+        axes = (panel.x, panel.y) if isinstance(panel, Chart) else (panel.axis,)
+        for axis in axes:
+            assert axis.title.split(" (")[0].split(",")[0] in svg
+    assert draw.draw(PICTURES[name], "png", theme).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_axes_carry_units_and_nothing_depends_on_colour(name):
+    for panel in PICTURES[name].panels:
+        assert panel.title
+        assert panel.caption
+        if isinstance(panel, Chart):
+            assert all(re.search(r"\(.+\)|per second|at once", a.title) for a in (panel.x, panel.y))
+            shown = [s for s in panel.series if not s.ceiling]
+            if all(s.tone is None for s in shown):
+                named = [any(m.label for m in s.marks) for s in shown]
+                assert all(named)  # each is named beside its marks
+        elif isinstance(panel, Bars):
+            assert "(" in panel.axis.title
+            assert all(b.label and b.text for b in panel.bars)
+        else:
+            assert isinstance(panel, Stack)
+            assert sum(s.value for s in panel.shares) == pytest.approx(79.19, abs=0.01)
+            assert all(s.name and s.text for s in panel.shares)
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.title[:30])
+def test_labels_do_not_overlap(chart):
+    size = (740, 430)
+    xs, ys = vega._extent(chart, "x"), vega._extent(chart, "y")
+    boxes = []
+    for label in labels.placed(chart, xs, ys, size):
+        across = labels._pixel(label.x, chart.x, xs, size[0]) + label.dx
+        down = size[1] - labels._pixel(label.y, chart.y, ys, size[1]) + label.dy
+        width = labels._LETTER * len(label.text)
+        left = across if label.align == "left" else across - width
+        boxes.append((left, left + width, down))
+        assert left >= -20
+        assert left + width <= size[0] + 1
+    for (a, b, y), (c, d, z) in combinations(boxes, 2):
+        assert b < c or d < a or abs(y - z) >= labels._LINE - 0.01
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_a_page_is_self_contained(name):
+    page = draw.draw(PICTURES[name], "html").decode("utf-8")
+    loaded: list[tuple[str, str | None]] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            loaded.extend((tag, value) for name, value in attrs if name in ("src", "href", "srcset", "data"))
+
+    Tags().feed(page)
+    assert loaded == []
+    assert not re.search(r"@import|url\(\s*['\"]?https?:|from\s+['\"]https?:", page)
+    specs = json.loads(re.search(r"const pictures = (\{.*\});\n", page)[1].replace("<\\/", "</"))
+    assert set(specs) == {"light", "dark"}
+    assert "window.vegaEmbed=" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_the_terminal_needs_no_colour(name):
+    shown = terminal.text(PICTURES[name], 80)
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 120
+    for panel in PICTURES[name].panels:
+        assert panel.title in shown
+
+
+def test_commands_draw_by_suffix_and_in_the_terminal(tmp_path: Path):
+    for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<svg"), (".html", b"<!DOCTYPE html>")):
+        target = tmp_path / f"picture{suffix}"
+        outcome = run("roofline", "llama-3.1-8b", "l40s", "-o", str(target))
+        assert (outcome.code, outcome.stdout) == (0, ""), outcome.stderr
+        assert target.read_bytes().startswith(start)
+    shown = run("estimate", "llama-3.1-8b", "l40s", "--plot")
+    assert shown.code == 0
+    assert "Time of a decode step" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "llama-3.1-8b l40s", "llama-3.1-8b t4", "-o", "x.svg"), "draws no picture"),
+        (("estimate", "llama-3.1-8b", "l40s", "--plot", "--json"), "--plot draws in the terminal"),
+        (("estimate", "llama-3.1-8b", "l40s", "-o", "x.svg", "--theme", "drak"), "did you mean dark"),
+        (("roofline", "llama-3.1-70b", "l40s", "-o", "x.svg"), "nothing to draw"),
+    ],
+)
+def test_what_cannot_be_drawn_says_so(words, message, tmp_path: Path):
+    outcome = run(*words, cwd=tmp_path)
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert message in outcome.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("module", "words"), [("vl_convert", ("-o", "x.png")), ("plotille", ("--plot",))])
+def test_a_missing_library_names_the_extra(module, words, tmp_path: Path):
+    (tmp_path / f"{module}.py").write_text("raise ImportError\n", encoding="utf-8")
+    outcome = run("roofline", "llama-3.1-8b", "l40s", *words, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "pip install 'roofcast[plot]'" in outcome.stderr
