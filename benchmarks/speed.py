@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed_model import docs
+import benchmarks.speed_model.docs as docs
 from benchmarks.speed_model.cases import build
 from benchmarks.speed_model.cross_validation import SCHEMES, Prediction, Scheme, cross_validate, predict
 from benchmarks.speed_model.regression import Design, fit

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
     from calc.serving.request import Workload
+    from calc.serving.speculation import Draft
 
 __all__ = [
     "__version__",
@@ -77,9 +78,17 @@ def deploy(model: str, hardware: str, options: DeploymentOptions | None = None, 
 
 
 def estimate(model: str, hardware: str, **options: Any) -> Estimate:
-    """Prefill, decode, request latency, memory and capacity. Options are those of DeploymentOptions, MemoryOptions and Workload."""
+    """Prefill, decode, request latency, memory and capacity. Options are those of DeploymentOptions, MemoryOptions and Workload.
+
+    ``acceptance`` (a rate, or one by position) with ``speculative_tokens`` adds speculative decoding, ``draft_model`` names its draft.
+    """
+    acceptance, draft_model = options.pop("acceptance", None), options.pop("draft_model", None)
     deployment, workload = _settle(model, hardware, options)
-    return estimate_deployment(deployment, workload)
+    draft = None
+    if acceptance is not None or draft_model is not None:
+        rates = (acceptance,) if isinstance(acceptance, (int, float)) else tuple(acceptance or ())
+        draft = draft_deployment(deployment, rates, draft_model, options.get("profiles_dir"))
+    return estimate_deployment(deployment, workload, draft)
 
 
 def roofline(model: str, hardware: str, *, phases: tuple[str, ...] = ("prefill", "decode"), **options: Any) -> Roofline:
@@ -101,11 +110,22 @@ def count_parameters(model: str, profiles_dir: str | None = None) -> Parameters:
     return count(load_model(model, profiles_dir).profile)
 
 
-def estimate_deployment(deployment: Deployment, workload: Workload) -> Estimate:
+def estimate_deployment(deployment: Deployment, workload: Workload, draft: Draft | None = None) -> Estimate:
     """``estimate`` of a settled deployment."""
     from calc.serving import estimate as serving
 
-    return serving.estimate(deployment, workload)
+    return serving.estimate(deployment, workload, draft)
+
+
+def draft_deployment(
+    deployment: Deployment, acceptance: tuple[float, ...], draft_model: str | None = None, profiles_dir: str | None = None
+) -> Draft:
+    """What drafts for a settled deployment, as many tokens a round as its ``speculative_tokens``: the model's own next-token layers, a
+    draft model by name (same device, ranks and engine, formats as stored), or ``ngram`` (looked up, no step)."""
+    from calc.serving import speculation
+
+    loaded = None if draft_model in (None, speculation.NGRAM) else load_model(draft_model, profiles_dir)
+    return speculation.draft_for(deployment, acceptance, loaded, looked_up=draft_model == speculation.NGRAM)
 
 
 def roofline_deployment(deployment: Deployment, workload: Workload, phases: tuple[str, ...]) -> Roofline:

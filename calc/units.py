@@ -79,16 +79,18 @@ def parse_seconds(text: str, what: str = "time", *, minimum: float = 0.0) -> flo
     return value
 
 
-def parse_fraction(text: str, what: str = "fraction", *, maximum: float = 1.0) -> float:
-    """A share in (0, maximum]; ``90%`` is 0.9. A bare number above the maximum is refused, never taken for percent."""
+def parse_fraction(text: str, what: str = "fraction", *, maximum: float = 1.0, zero: bool = False) -> float:
+    """A share in (0, maximum], with ``zero`` in [0, maximum]; ``90%`` is 0.9. A bare number above the maximum is refused, never taken
+    for percent."""
     value, unit = _split(text, what, "0.9 or 90%")
     if unit not in ("", "%"):
         raise UsageError(f"{what} has an unknown unit {unit!r}: {text!r}", "write it like 0.9 or 90%")
     if unit == "%":
         value /= 100
-    if not 0 < value <= maximum:
+    if not 0 < value <= maximum and not (zero and value == 0):
         hint = f"did you mean {value:g}%?" if 1 < value <= 100 and not unit else "write it like 0.9 or 90%"
-        raise UsageError(f"{what} must be above 0 and at most {maximum:g}, not {text}", hint)
+        least = "at least" if zero else "above"
+        raise UsageError(f"{what} must be {least} 0 and at most {maximum:g}, not {text}", hint)
     return value
 
 

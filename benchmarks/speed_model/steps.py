@@ -12,6 +12,7 @@ from benchmarks.speed_model.case import Case, SkipError, groups
 from calc.errors import RoofcastError
 from calc.numerics import NumberFormat, weight_format
 from calc.operators.numbers import WHOLE_MODEL_ROLES, NumberPlan, plan
+from calc.operators.operator import Operator
 from calc.operators.sharding import Sharding
 from calc.operators.step import step_operators
 from calc.operators.work import Work, decode, prefill
@@ -26,6 +27,7 @@ from calc.timing.terms import Mix, Sizes, mix, step_sizes
 
 #: Below so many bits per weight a stated average is a slip (no published format is under 1.5 bits).
 _LEAST_BITS = 1.5
+_SAME_BITS = 0.03  # averages that differ by less are one
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def number_plan(record: Mapping[str, Any], model: ModelProfile, hardware: Hardwa
     low_precision = frozenset(t for t in ("fp8", "int8", "fp4") if hardware.peak_flops_per_s(t))
     kv = "fp8" if _caches_fp8(record, engine, known) else "bf16"
     if isinstance(known, dict) or known is None or known == "mxfp4":
-        stored = _stored_mxfp4(model, types[0], kv, engine) if known == "mxfp4" else None
+        stored = _stored_mxfp4(model, types[0], kv, bits) if known == "mxfp4" else None
         if stored is not None:
             return stored
         name = known["average"] if isinstance(known, dict) else known or word
@@ -117,15 +119,27 @@ def _caches_fp8(record: Mapping[str, Any], engine: str, known: Any) -> bool:
     return stated.startswith("fp8") or (engine == "tensorrt-llm" and known in ("fp8", "nvfp4") and stated in ("", "not stated"))
 
 
-def _stored_mxfp4(model: ModelProfile, compute: str, kv: str, engine: str) -> NumberPlan | None:
-    """gpt-oss keeps attention and head in 16 bit; its GGUF files hold them as q8_0."""
+def _stored_mxfp4(model: ModelProfile, compute: str, kv: str, bits: float) -> NumberPlan | None:
+    """gpt-oss keeps attention and head in 16 bit; files whose stated average is below that of the checkpoint (GGUF) hold them in 8."""
     if "mxfp4" not in model.storage.roles.values():
         return None
     stored = plan(model.storage.dtype, model.storage.roles, compute=compute, kv_cache=kv)
-    if engine != "llama.cpp":
+    operators = step_operators(model, Sharding(), stored, prefill(4096, 1))
+    held = sum(float(o.weight_bytes) * o.count for o in operators if o.op_class in ("gemm", "experts"))
+    elements = sum(_elements(o) * o.count for o in operators if o.op_class in ("gemm", "experts"))
+    if bits >= 8 * held / elements - _SAME_BITS:
         return stored
     q8 = weight_format("q8_0")
     return replace(stored, roles={**stored.roles, "attention": q8, "embedding": q8, "lm_head": q8})
+
+
+def _elements(operator: Operator) -> float:
+    """Weights of a linear operator: those of the experts that any token hits, of all else every one."""
+    shape = operator.shape
+    copies: Any = shape["active"] if operator.op_class == "experts" else shape.get("copies", 1)
+    n: Any = shape["n"]
+    k: Any = shape["k"]
+    return float(n) * float(k) * float(copies)
 
 
 def _average(name: str, bits: float) -> NumberFormat:

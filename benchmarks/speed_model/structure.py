@@ -61,7 +61,7 @@ def _times(multiple: float, *levels: str, slopes: tuple[str, ...] = (), sure: fl
 TERMS: dict[str, TermSpec] = {
     "decode.weights": _times(1.2, "class", "architecture", "engine", "format", "format class", "experts", slopes=("hidden size",)),
     "decode.kv": _times(1.5, "engine", "attention", "attention class"),
-    "decode.fixed": _times(30, "class", "engine", "engine class", "quantised", "experts"),
+    "decode.fixed": _times(30, "class", "architecture", "engine", "quantised", "experts"),
     "decode.compute": _times(2, "class", "engine", "format"),
     "decode.sequences": _times(3),
     "prefill.linear": _times(
@@ -89,7 +89,7 @@ TERMS: dict[str, TermSpec] = {
 }
 #: Effects on all terms of a phase: what the row's own device, model, split and engine version add.
 PHASES: dict[str, TermSpec] = {
-    "decode": TermSpec(0.0, 0.0, ("device", "model", "split", "version")),
+    "decode": TermSpec(0.0, 0.0, ("device", "model", "split", "version"), widths={"version": 0.08}),
     "prefill": TermSpec(0.0, 0.0, ("device", "model", "split", "version"), widths={"device": 0.1}),
 }
 #: Effects on a whole composition of steps.

@@ -9,7 +9,7 @@ import typer
 from calc.commands import options as opt
 
 
-@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Prefill, decode, request latency, memory and capacity of a deployment, and what limits each."""
     import calc
@@ -18,7 +18,7 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    result = calc.estimate_deployment(deployment, workload)
+    result = calc.estimate_deployment(deployment, workload, opt.draft(options, deployment))
 
     from calc.report import estimate as report
     from calc.report import explain, pictures, records, table

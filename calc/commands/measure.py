@@ -54,7 +54,8 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
     patterns = None if only is None else [p.strip() for p in only.split(",") if p.strip()]
     dtype = options.get("dtype") or "auto"
     if options.get("list_"):
-        work = session.list_cases(loaded[0].profile, dtype=dtype, only=patterns, **sizes)
+        suite = session.grids.for_suite(options.get("suite") or "quick", options.get("device") or "cpu")
+        work = session.list_cases(loaded[0].profile, dtype=dtype, only=patterns, grid=suite, **sizes)
         cases = [
             {"id": c.id, "phase": c.phase, "class": c.op_class, "calls": c.calls, "flops": c.flops, "bytes": c.bytes}
             for c in work.cases

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from calc.serving.deployment import DeploymentOptions
+    from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.request import Workload
+    from calc.serving.speculation import Draft
 
 Parameter = inspect.Parameter
 
@@ -90,6 +91,11 @@ WORK = (
     text("output_len", "--output-len", help="Output tokens. Default: 256.", metavar="TOKENS"),
     text("context_len", "--context-len", help="Keys a decode step sees, itself included. Default: input + output/2.", metavar="TOKENS"),
     text("cached_len", "--cached-len", help="Prompt tokens already cached (prefix hit). Default: 0.", metavar="TOKENS"),
+)  # fmt: skip
+
+SPECULATION = (
+    text("acceptance", "--acceptance", help="Share of drafts kept, 0 to 1; by position: 0.8,0.6,0.5.", metavar="SHARE"),
+    text("draft_model", "--draft-model", help="Model that drafts, or ngram. Default: the model's next-token layers.", metavar="MODEL"),
 )  # fmt: skip
 
 OUTPUT = (
@@ -184,6 +190,23 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
         efficiency=options.get("efficiency"),
         memory=memory,
     )
+
+
+def draft(options: dict[str, Any], deployment: Deployment) -> Draft | None:
+    """What drafts, where drafts are asked for. Raises UsageError for rates outside 0..1 and options that do not go together."""
+    import calc
+    from calc import units
+    from calc.errors import UsageError
+
+    given, model = options.get("acceptance"), options.get("draft_model")
+    if given is None and model is None:
+        return None
+    if given is None:
+        raise UsageError("--draft-model needs --acceptance", "the share of its drafts that the model keeps, e.g. --acceptance 0.7")
+    if options.get("speculative_tokens") is None:
+        raise UsageError("--acceptance needs --speculative-tokens", "how many tokens are drafted a round, e.g. 3")
+    rates = tuple(units.parse_fraction(part, "--acceptance", zero=True) for part in given.split(","))
+    return calc.draft_deployment(deployment, rates, model, options.get("profiles_dir"))
 
 
 #: Longest sequence and largest batch that are answered: beyond any machine, and every product stays an exact integer.

@@ -9,7 +9,7 @@ import typer
 from calc.commands import options as opt
 
 
-@opt.takes(opt.DEPLOYMENT, opt.WORK, opt.OUTPUT)
+@opt.takes(opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT)
 def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """The life of a request: TTFT, each token's latency as the context grows, and the cost without a KV cache."""
     import calc
@@ -21,9 +21,9 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    result = calc.estimate_deployment(deployment, workload)
+    result = calc.estimate_deployment(deployment, workload, opt.draft(options, deployment))
     if not (result.fit.fits and deployment.has_rates):
-        empty = records.request_record(result.request) | {"tokens": None, "without_cache": None}
+        empty = records.request_record(result.request, result.speculation) | {"tokens": None, "without_cache": None}
         empty |= {"memory": records.fit_record(result.fit)}
         output.emit(
             options,
@@ -36,11 +36,11 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     from calc.serving.life import life
 
     found = life(deployment, workload)
-    record = report.record(found, records.request_record(result.request)) | {"memory": records.fit_record(result.fit)}
+    record = report.record(found, records.request_record(result.request, result.speculation)) | {"memory": records.fit_record(result.fit)}
     output.emit(
         options,
         document=lambda: records.document("request", deployment, workload, record, result.warnings),
-        page=lambda: report.page(deployment, workload, found, result.warnings),
+        page=lambda: report.page(deployment, workload, found, result),
         rows=lambda: [
             {"token": t, "context_len": c, "latency_s": a, "without_cache_s": b}
             for t, c, a, b in zip(found.token, found.context, found.latency_s, found.uncached_latency_s, strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from calc.errors import UnknownNameError, UsageError
 from calc.measure import attention_cases
+from calc.measure.grid import Grid
 from calc.numerics import cache_format, canonical_dtype, weight_format
 from calc.operators import work as step_work
 from calc.operators.numbers import NumberPlan
@@ -37,7 +38,8 @@ class Case:
     """One operation with shape and dtype in one phase, and the kernel that stands for it.
 
     ``flops`` and ``bytes`` are those of the operator: one call on one rank, bytes under the fusion policy. ``calls`` is how many such
-    calls a step holds. ``parameters`` is what the kernel needs beyond the shape. ``id`` is stable: it joins run, prediction and report.
+    calls a step holds (0: of the grid, in no step of the comparison). ``parameters`` is what the kernel needs beyond the shape. ``id``
+    is stable: it joins run, prediction and report.
     """
 
     id: str
@@ -112,10 +114,12 @@ def workload(
     context_len: int = 1024,
     tensor_parallel_size: int = 1,
     only: str | Iterable[str] | None = None,
+    grid: Grid | None = None,
 ) -> Workload:
     """Operators of a prefill of ``input_len`` tokens and of a decode step at ``context_len`` keys, and their cases on one rank.
 
-    ``only`` keeps cases by pattern (see ``selects``). Raises UsageError for sizes below 1, a sharding that does not divide, or a
+    ``grid`` adds cases of other sizes, which no step of the comparison holds (``calls`` 0). ``only`` keeps cases by pattern (see
+    ``selects``). Raises UsageError for sizes below 1, a sharding that does not divide, or a
     pattern that selects nothing.
     """
     sizes = {"batch size": batch_size, "input length": input_len, "context length": context_len}
@@ -138,14 +142,23 @@ def workload(
                 known = cases.get(made.id)
             cases[made.id] = replace(known, calls=known.calls + made.calls) if known else made
             entries.append(Entry(step.phase, operator, made.id))
+    for step, classes in grid.steps(context_len) if grid else ():
+        for operator in step_operators(model, sharding, numbers, step):
+            if classes and operator.op_class not in classes:
+                continue
+            made = _case(operator, step.phase, model, dtype, tensor_parallel_size)
+            if isinstance(made, Case):
+                cases.setdefault(made.id, replace(made, calls=0))
     return _filtered(Workload(tuple(entries), tuple(cases.values()), dtype), only)
 
 
-def list_cases(model: ModelProfile, *, dtype: str = "auto", only: str | Iterable[str] | None = None, **sizes: int) -> Workload:
+def list_cases(
+    model: ModelProfile, *, dtype: str = "auto", only: str | Iterable[str] | None = None, grid: Grid | None = None, **sizes: int
+) -> Workload:
     """What ``measure`` would time, without torch or a device. ``auto`` stands for the checkpoint's 16-bit type here, since the trial
     that decides on a CPU needs the device. ``sizes`` as for ``workload``."""
     chosen = model_dtype(model) if dtype == "auto" else parse_dtype(dtype)
-    return workload(model, chosen, only=only, **sizes)
+    return workload(model, chosen, only=only, grid=grid, **sizes)
 
 
 def selects(pattern: str, case: Case) -> bool:

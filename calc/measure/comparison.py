@@ -22,6 +22,7 @@ from calc.units import format_percent, format_seconds
 
 _SMALL_ERROR = 0.03
 _UNCLEAR_WIDTH = 0.20
+_KINDS = ("weight", "activation", "kv_read", "kv_write", "state", "compulsory")
 #: How far below the floor a time must be before it is called a fault. Measured ceilings carry the noise of the machine themselves.
 _MEASURED_FLOOR_SLACK, _DATASHEET_FLOOR_SLACK = 0.10, 0.02
 
@@ -102,6 +103,10 @@ def _row(entry: Entry, result: CaseResult | None, ceilings: Sequence[Ceiling], d
         flops_per_s=float(operator.flops) / measured if measured and operator.flops else None,
         bytes_per_s=float(operator.bytes) / measured if measured and operator.bytes else None,
         note=entry.reason or (result.failure if result else None),
+        compute_dtype=operator.compute_dtype,
+        weight_format=operator.weight_format,
+        launches=result.launches if result else 1,
+        bytes_by_kind={kind: float(getattr(operator, f"{kind}_bytes")) for kind in _KINDS},
     )
     return replace(row, verdict=_verdict(row, trusted=prediction is not None and prediction.trusted))
 

@@ -134,6 +134,10 @@ class Row:
     flops_per_s: float | None
     bytes_per_s: float | None
     note: str | None = None
+    compute_dtype: str = ""
+    weight_format: str = ""
+    launches: int = 1
+    bytes_by_kind: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calc.errors import ProfileError, UsageError
-from calc.measure.records import CaseResult, Ceiling, Notice, Round
+from calc.measure.records import CaseResult, Ceiling, Notice, PhaseSummary, Round, Row
 
 SCHEMA = "roofcast.run/1"
 
@@ -29,8 +30,13 @@ def document(
     not_measured: Iterable[str],
     warnings: Iterable[Notice],
     complete: bool,
+    hardware: dict[str, Any] | None = None,
+    rows: Iterable[Row] = (),
+    phases: Iterable[PhaseSummary] = (),
 ) -> dict[str, Any]:
-    """The run as plain data: SI base units, unrounded, null for unknown. ``complete`` False: the run ended early or goes on."""
+    """The run as plain data: SI base units, unrounded, null for unknown. ``complete`` False: the run ended early or goes on.
+    ``hardware`` holds the datasheet's rates; ``rows`` are the operators with their predictions, so that fit and report need no
+    more than the file."""
     by_id = {c.case_id: c for c in ceilings}
     return {
         "schema": SCHEMA,
@@ -41,14 +47,23 @@ def document(
         "monitor": monitor,
         "ceilings": [_ceiling(r, by_id.get(r.case.id)) for r in ceiling_cases],
         "cases": [_case(r) for r in cases],
+        "hardware": hardware,
+        "operators": [asdict(r) for r in rows],
+        "phases": [asdict(p) for p in phases],
         "not_measured": list(not_measured),
         "warnings": [asdict(w) for w in warnings],
     }
 
 
+def digest(run: dict[str, Any]) -> str:
+    """A hash of everything but itself: a file that was edited by hand no longer matches."""
+    text = json.dumps({k: v for k, v in run.items() if k != "digest"}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def write(run: dict[str, Any], path: Path) -> None:
     """Replace the file in one step: a full disk or an interrupt leaves the last good one. Raises OSError."""
-    text = json.dumps(run, allow_nan=False, indent=1) + "\n"
+    text = json.dumps(run | {"digest": digest(run)}, allow_nan=False, indent=1) + "\n"
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:

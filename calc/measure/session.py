@@ -17,6 +17,7 @@ from calc.errors import UsageError
 from calc.measure import ceilings as ceiling_module
 from calc.measure import comparison, environment, run_file
 from calc.measure import device as devices
+from calc.measure import grid as grids
 from calc.measure.cases import Workload, list_cases, workload
 from calc.measure.ceilings import CeilingPlan
 from calc.measure.device import DeviceFacts
@@ -30,6 +31,7 @@ from calc.measure.sampling import StopRule
 from calc.measure.torch_module import require_torch
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
+from calc.timing import roofline
 from calc.units import format_seconds
 
 __all__ = ["SUITES", "MeasureResult", "Session", "Suite", "list_cases", "measure"]
@@ -88,7 +90,7 @@ def measure(
     }
     patterns = only if only is None or isinstance(only, str) else list(only)
     # Refuse what cannot be asked before torch is loaded; a whole id names a dtype, which auto does not know yet.
-    list_cases(model, dtype=dtype, only=None if dtype == "auto" else patterns, **sizes)
+    list_cases(model, dtype=dtype, only=None if dtype == "auto" else patterns, grid=grids.for_suite(suite, "cuda"), **sizes)
     if output is not None:
         run_file.check_writable(output)
     torch = require_torch()
@@ -99,7 +101,7 @@ def measure(
         monitor = open_monitor(kind, environment.device_uuid(torch, facts), index)
         stack.callback(monitor.close)
         chosen, trial_s = settle_dtype(torch, model, facts, dtype, clock, monitor, progress)
-        work = workload(model, chosen, only=patterns, **sizes)
+        work = workload(model, chosen, only=patterns, grid=grids.for_suite(suite, kind), **sizes)
         settings = {
             "suite": suite, "budget_s": budget, "dtype_asked": dtype, "dtype": chosen, "dtype_trial_s": trial_s, "seed": seed,
             "only": [patterns] if isinstance(patterns, str) else patterns or [], **sizes,
@@ -189,14 +191,19 @@ class Session:
         if self.output is None:
             return None
         results, cases = self._results()
+        found = ceiling_module.collect(results)
+        rows, phases, _ = comparison.compare(self.work, cases, found, self.hardware)
         run = run_file.document(
             model={"id": self.model.id, "name": self.model.name},
             environment=self.environment,
             settings=self.settings,
             monitor={"source": self.monitor.source, "interval_s": None},
-            ceilings=ceiling_module.collect(results),
+            ceilings=found,
             ceiling_cases=results,
             cases=cases,
+            hardware=_datasheet(self.hardware) if self.hardware else None,
+            rows=rows,
+            phases=phases,
             not_measured=self.work.not_measured,
             warnings=self.notices,
             complete=complete,
@@ -246,3 +253,15 @@ class Session:
             output=saved,
             duration_s=self.clock.now() - start_s,
         )
+
+
+def _datasheet(hardware: HardwareProfile) -> dict[str, Any]:
+    """The rates that predictions of this device start from."""
+    rates = roofline.datasheet(hardware)
+    return {
+        "id": hardware.id,
+        "name": hardware.name,
+        "peak_flops_per_s": dict(rates.peaks),
+        "bandwidth_bytes_per_s": rates.bandwidth,
+        "memory_bytes": hardware.memory_capacity_gb * 1e9 if hardware.memory_capacity_gb else None,
+    }

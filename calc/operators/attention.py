@@ -108,6 +108,16 @@ def visible(mixer: Heads, work: step_work.Work) -> tuple[Number, Number]:
     return pairs, keys
 
 
+def score_bytes(operator: Operator, work: step_work.Work, element_bytes: int = 4) -> Number:
+    """Bytes that one call on one rank would move besides its own if it stored its scores in memory instead of keeping them on chip:
+    written, read and written by softmax, read for the weighted sum, all s x c of them whatever the mask.
+
+    FlashAttention, arXiv 2205.14135, keeps them on chip. Scores of 4 bytes are fp32.
+    """
+    scores = sum(g.count * g.new * (g.cached + g.new) for g in work.groups)
+    return 4 * operator.shape["heads"] * scores * element_bytes
+
+
 def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:
     """Operators of one attention mixer, from projections to output projection (analytic table rows 2-6)."""
     heads, kv_heads = local_heads(mixer, ctx.sharding.tensor)

@@ -12,7 +12,7 @@ import msgspec
 
 from calc.profiles.schema import Identifier, Source, Strict, Text
 
-Share = Annotated[float, msgspec.Meta(gt=0, le=4)]  # above 1 is kept and flagged: the datasheet or a count is wrong
+Share = Annotated[float, msgspec.Meta(gt=0, le=1000)]  # above 1 is kept and flagged: the datasheet or a count is wrong
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=10)]
 
 
@@ -34,20 +34,64 @@ class Latency(Strict, frozen=True, kw_only=True):
     n: Annotated[int, msgspec.Meta(ge=0)]
 
 
+class Errors(Strict, frozen=True, kw_only=True):
+    """How far predictions are from measured times: |log(predicted / measured)| of ``n`` cases, and the geometric mean of the ratio."""
+
+    n: Annotated[int, msgspec.Meta(ge=0)]
+    median: float
+    p90: float
+    worst: float
+    bias: float
+    by_phase: dict[Text, Errors] = {}
+
+
 class Factor(Strict, frozen=True, kw_only=True):
     """Efficiencies of operators of ``operator_classes`` (empty: all others).
 
     ``compute`` is the reached share of the dense peak, ``bandwidth`` of the memory bandwidth, ``link`` of a link's rate in one
-    direction; ``launch_s`` is added to every call, ``message_s`` to every collective.
+    direction; ``launch_s`` is added to every call, ``message_s`` to every collective. ``knee`` p joins loads and products,
+    (compute^p + memory^p)^(1/p); without it the larger counts. ``box`` holds the least and largest size of each letter of the shape
+    that the fit saw. ``flags`` names what is odd about the values.
     """
 
     operator_classes: list[Text] = []
     formats: list[Text] = []  # weight formats it holds for; empty: all
+    compute_dtypes: list[Text] = []  # types it holds for; empty: all
     compute: Spread
     bandwidth: Spread
     link: Spread
     launch_s: Latency = Latency(low=0, expected=0, high=0, n=0)
     message_s: Latency = Latency(low=0, expected=0, high=0, n=0)
+    knee: Annotated[float, msgspec.Meta(ge=1, le=64)] | None = None
+    intervals: dict[Text, tuple[float, float]] = {}  # 95 % of the parameters over shapes drawn with replacement
+    box: dict[Text, tuple[float, float]] = {}
+    cases: Annotated[int, msgspec.Meta(ge=0)] = 0
+    fit_error: Errors | None = None
+    held_out_error: Errors | None = None
+    flags: list[Text] = []
+
+
+class RunOrigin(Strict, frozen=True, kw_only=True):
+    """A run file that a fit used: its hash, and what it ran on."""
+
+    sha256: Text
+    model: Text
+    device: Text
+    started: Text
+    seen_sha256: list[Text] = []  # short hashes of the ids of the cases that the fit saw
+
+
+class Fit(Strict, frozen=True, kw_only=True):
+    """Where fitted factors come from: runs, the ceilings that they are shares of, what was left out, and the errors over all classes."""
+
+    date: Text
+    runs: Annotated[list[RunOrigin], msgspec.Meta(min_length=1)]
+    against: Literal["datasheet", "measured ceilings"]
+    ceilings: dict[Text, Annotated[float, msgspec.Meta(gt=0)]]  # bandwidth in byte/s, peaks by type in FLOP/s
+    left_out: dict[Text, int] = {}  # cases by reason
+    environment: dict[Text, Text | int | float | None] = {}
+    fit_error: Errors | None = None
+    held_out_error: Errors | None = None
 
 
 class EfficiencyProfile(Strict, frozen=True, kw_only=True):
@@ -62,6 +106,7 @@ class EfficiencyProfile(Strict, frozen=True, kw_only=True):
     hardware: Text | None = None  # id of the one profile it was fitted on
     factors: Annotated[list[Factor], msgspec.Meta(min_length=1)]
     sources: list[Source] = []
+    fit: Fit | None = None  # of a fit on run files
 
 
 def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]]:
@@ -72,6 +117,9 @@ def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]
             spread = getattr(factor, name)
             if not spread.low <= spread.expected <= spread.high:
                 found.append((("factors", i, name), "low, expected and high must not descend"))
+        for letter, (low, high) in factor.box.items():
+            if not low <= high:
+                found.append((("factors", i, "box", letter), "the least size must not exceed the largest"))
     if sum(not f.operator_classes for f in profile.factors) != 1:
         found.append((("factors",), "exactly one factor must have no operator_classes: it serves all classes not named"))
     return found

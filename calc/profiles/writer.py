@@ -1,4 +1,4 @@
-"""Model profile → YAML that a person would write: defaults left out, short lists on one line. It loads back to an equal struct."""
+"""Model and efficiency profiles → YAML that a person would write: defaults left out, short lists on one line. It loads back to an equal struct."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from calc.profiles.efficiency import EfficiencyProfile
 from calc.profiles.model import ModelProfile
 from calc.profiles.reader import plain_scalar
 
 SCHEMA_LINE = "# yaml-language-server: $schema=../../docs/reference/schema/model.schema.json"
+EFFICIENCY_SCHEMA_LINE = SCHEMA_LINE.replace("model.schema", "efficiency.schema")
 WIDTH = 132
 _PLAIN = re.compile(r"[A-Za-z0-9_/(<~+][^\n\t\"]*")
 _UNSAFE = re.compile(r": |:$| #|^[-?:] |[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]|^\s|\s$")
@@ -25,6 +27,11 @@ def model_yaml(profile: ModelProfile) -> str:
     return "\n".join([SCHEMA_LINE, *_mapping(_without_defaults(profile), 0)]) + "\n"
 
 
+def efficiency_yaml(profile: EfficiencyProfile) -> str:
+    """The text of an efficiency file."""
+    return "\n".join([EFFICIENCY_SCHEMA_LINE, *_mapping(_without_defaults(profile), 0)]) + "\n"
+
+
 def _without_defaults(value: Any) -> Any:
     """Structs as dicts without the fields that hold their default, the tag first."""
     if isinstance(value, msgspec.Struct):
@@ -35,7 +42,7 @@ def _without_defaults(value: Any) -> Any:
             if own != _default(field):
                 found[field.encode_name] = _without_defaults(own)
         return found
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_without_defaults(v) for v in value]
     if isinstance(value, dict):
         return {k: _without_defaults(v) for k, v in value.items()}

@@ -71,7 +71,7 @@ def _cache(held: Capacity, lengths: dict[str, Any] | None) -> Table:
         means = f"{lengths['mean_input_tokens']:,.0f} + {lengths['mean_output_tokens']:,.0f} tokens"
         rows.append([f"requests of these lengths (mean {means})", f"{lengths['concurrency_mean']:,.1f} at their mean context"])
         rows.append(["", f"{lengths['concurrency_peak']:,.1f} all at their full length"])
-    return Table((Column("cache"), Column("", right=True)), rows)
+    return Table((Column("cache"), Column("")), rows)
 
 
 def figure_text(figure: Figure) -> str:

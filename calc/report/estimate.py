@@ -8,6 +8,7 @@ from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit
 from calc.serving.phase import Phase
+from calc.serving.speculation import Speculation
 from calc.timing.step_time import Range
 from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
 
@@ -152,6 +153,8 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
             ["end to end", f"{spread(request.e2e_s)}, decode {format_percent(request.decode_share)}"],
             ["output tokens/s", rate_text(request.output_tokens_per_s)],
         ]
+    if result.speculation:
+        rows += speculation_rows(result.speculation)
     sizes = {t.name: t.bytes for t in fit.terms}
     parts = ", ".join(f"{label} {format_bytes(sizes[name], 3)}" for name, label in _USED if sizes.get(name))
     rows.append(
@@ -163,6 +166,24 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
     rows.append(["", parts])
     rows.append(["capacity", capacity_line(held, longest)])
     return rows
+
+
+def speculation_rows(found: Speculation) -> list[list[str]]:
+    """Speculative decoding in three lines; the last names the best number of drafts."""
+    if found.speedup is None:
+        return [["speculation", "not answered"]]
+    draft = found.draft
+    gain = f"{format_number(found.speedup, 3)} x as fast as plain decode"
+    best = f"best: {found.best_drafts} drafts, {format_number(found.best_speedup, 3)} x" if found.best_drafts else "best: no drafts"
+    return [
+        [f"TPOT, {draft.tokens} drafts", f"{spread(found.tpot_s)}, {gain}"],
+        [
+            "",
+            f"{draft.name}: {format_number(found.tokens_per_round, 3)} tokens a round; a draft takes "
+            f"{format_number(found.draft_cost, 3)}, the check {format_number(found.verify_cost, 3)} decode steps",
+        ],
+        ["", best],
+    ]
 
 
 def capacity_line(held: Capacity, model_maximum: int | None = None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from calc.report.estimate import title
+from calc.report.estimate import speculation_rows, title
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
+from calc.serving.estimate import Estimate
 from calc.serving.life import Life
 from calc.serving.request import Workload
 from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds
@@ -30,8 +31,8 @@ def record(life: Life, request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def page(deployment: Deployment, workload: Workload, life: Life, warnings: tuple[tuple[str, str], ...]) -> Page:
-    """Timeline of tokens, shares, and the cost of life without a cache."""
+def page(deployment: Deployment, workload: Workload, life: Life, result: Estimate) -> Page:
+    """Timeline of tokens, shares, and the cost of life without a cache; what drafts make of it where they are asked for."""
     headline = [
         title(deployment),
         f"batch {workload.batch_size:,}, prompt {workload.input_len:,}, output {workload.output_len:,}: "
@@ -72,8 +73,9 @@ def page(deployment: Deployment, workload: Workload, life: Life, warnings: tuple
     pays = f"token {life.pays_from:,}" if life.pays_from else ""
     notes = [
         f"The cache pays from {pays} on." if life.pays_from else "The cache does not pay within this output.",
-        *(f"warning [{c}]: {m}" for c, m in dict.fromkeys(warnings)),
+        *(f"warning [{c}]: {m}" for c, m in dict.fromkeys(result.warnings)),
     ]
-    return Page(
-        headline, [Table(columns, rows), Table((Column(""), Column("", right=True), Column("", right=True)), summary)], notes
-    )
+    tables = [Table(columns, rows), Table((Column(""), Column("", right=True), Column("", right=True)), summary)]
+    if result.speculation:
+        tables.append(Table((Column(""), Column("")), speculation_rows(result.speculation), "speculative decoding"))
+    return Page(headline, tables, notes)

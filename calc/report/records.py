@@ -12,6 +12,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit, Roofline
 from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
+from calc.serving.speculation import Speculation
 from calc.timing.step_time import OperatorTime, Range
 
 
@@ -160,14 +161,36 @@ def fit_record(fit: Fit) -> dict[str, Any]:
     return record
 
 
-def request_record(request: Latency) -> dict[str, Any]:
-    """Latency of one request."""
-    return {
+def request_record(request: Latency, speculation: Speculation | None = None) -> dict[str, Any]:
+    """Latency of one request, and with speculative decoding where it was asked for."""
+    record: dict[str, Any] = {
         "ttft_s": range_record(request.ttft_s),
         "tpot_s": range_record(request.tpot_s),
         "e2e_s": range_record(request.e2e_s),
         "decode_share": request.decode_share,
         "output_tokens_per_s": rate_record(request.output_tokens_per_s),
+    }
+    return record if speculation is None else record | {"speculation": speculation_record(speculation)}
+
+
+def speculation_record(speculation: Speculation) -> dict[str, Any]:
+    """A round of speculative decoding."""
+    draft = speculation.draft
+    return {
+        "draft": draft.name,
+        "speculative_tokens": draft.tokens,
+        "acceptance": list(draft.acceptance),
+        "tokens_per_round": speculation.tokens_per_round,
+        "draft_s": range_record(speculation.draft_s),
+        "verify_s": range_record(speculation.verify_s),
+        "round_s": range_record(speculation.round_s),
+        "tpot_s": range_record(speculation.tpot_s),
+        "e2e_s": range_record(speculation.e2e_s),
+        "draft_cost": speculation.draft_cost,
+        "verify_cost": speculation.verify_cost,
+        "speedup": speculation.speedup,
+        "best_speculative_tokens": speculation.best_drafts,
+        "best_speedup": speculation.best_speedup,
     }
 
 
@@ -176,7 +199,7 @@ def estimate_record(estimate: Estimate) -> dict[str, Any]:
     return {
         "prefill": phase_record(estimate.prefill, operators=False),
         "decode": phase_record(estimate.decode, operators=False) if estimate.decode else None,
-        "request": request_record(estimate.request),
+        "request": request_record(estimate.request, estimate.speculation),
         "memory": fit_record(estimate.fit),
         "capacity": capacity_record(estimate.capacity),
     }
@@ -194,6 +217,11 @@ def roofline_record(result: Roofline) -> dict[str, Any]:
             "batch": _number(result.critical.batch),
             "context_kv_equals_weights": _number(result.critical.context_kv_equals_weights),
             "context_never_compute_bound": _number(result.critical.context_never_compute_bound),
+        }
+    if result.sensitivity:
+        record["sensitivity"] = {
+            phase: [{"change": c.what, "time_s": range_record(c.time_s), "saved": c.saved} for c in changes]
+            for phase, changes in result.sensitivity.items()
         }
     return record | {"memory": fit_record(result.fit)}
 

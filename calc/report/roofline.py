@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calc.operators.attention import score_bytes
 from calc.operators.operator import Operator
 from calc.report.estimate import refusal, spread, title
 from calc.report.table import Column, Page, Table
@@ -9,6 +10,7 @@ from calc.serving.critical import CriticalPoints
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Roofline
 from calc.serving.phase import Phase
+from calc.serving.sensitivity import Change
 from calc.units import format_flops, format_number, format_percent, format_seconds, format_traffic
 
 _COLUMNS = (
@@ -41,6 +43,10 @@ def page(deployment: Deployment, result: Roofline) -> Page:
         if phase is not None:
             tables.append(Table(_COLUMNS, [*_rows(phase), _total(phase)], _heading(name, phase, result)))
             notes.append(summary(name, phase))
+    if result.sensitivity:
+        tables.append(what_would_help(result.sensitivity))
+    if result.prefill is not None and (text := score_text(result.prefill)):
+        notes.append(text)
     if result.critical:
         notes.append(critical_text(result.critical))
     notes.append(f"FLOP, bytes and times of one call on all ranks; fusion policy: {deployment.fusion.name}.")
@@ -64,6 +70,48 @@ def summary(name: str, phase: Phase) -> str:
         f"weights only {format_number(phase.arithmetic_intensity_weights_only)}, "
         f"weights and KV {format_number(phase.arithmetic_intensity_weights_and_kv)}, ridge {format_number(phase.ridge_point)}; "
         f"compute in use {format_percent(phase.compute_utilization)}, bandwidth {format_percent(phase.bandwidth_utilization)}"
+    )
+
+
+_CHANGES = {
+    "bandwidth": "memory bandwidth x 2",
+    "compute": "compute x 2",
+    "link": "link x 2",
+    "launch": "launch time / 2",
+    "kv_cache_format": "KV cache bytes / 2",
+}
+
+
+def what_would_help(sensitivity: dict[str, tuple[Change, ...]]) -> Table:
+    """The steps' times if one thing were twice as good."""
+    columns = [Column("what would help")]
+    for phase in sensitivity:
+        columns += [Column(phase, right=True), Column("saves", right=True)]
+    found = {phase: {change.what: change for change in changes} for phase, changes in sensitivity.items()}
+    first = next(iter(found.values()))
+    order = sorted(first, key=lambda what: -max(changes[what].saved for changes in found.values()))
+    rows = []
+    for what in order:
+        row = [_CHANGES[what]]
+        for changes in found.values():
+            row += [format_seconds(changes[what].time_s.expected), format_percent(max(0.0, changes[what].saved), 3)]
+        rows.append(row)
+    return Table(tuple(columns), rows, "if one thing were twice as good (expected time)")
+
+
+def score_text(phase: Phase) -> str | None:
+    """What attention would move if it stored its scores."""
+    scores = fused = 0.0
+    for operator in phase.operators:
+        if operator.op_class == "attention" and "heads" in operator.shape:
+            calls = operator.count * operator.ranks
+            scores += float(score_bytes(operator, phase.work)) * calls
+            fused += float(operator.bytes) * calls
+    if not fused:
+        return None
+    return (
+        f"attention is fused: it moves {format_traffic(fused)}; with fp32 scores stored in memory it would move "
+        f"{format_traffic(scores)} more ({format_number((scores + fused) / fused, 3)} x)"
     )
 
 

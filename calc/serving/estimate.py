@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
@@ -12,6 +12,9 @@ from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
 from calc.serving.phase import Phase, evaluate
 from calc.serving.request import Latency, Workload, latency
+from calc.serving.sensitivity import Change, sensitivity
+from calc.serving.speculation import Draft, Speculation, refused, speculate
+from calc.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Estimate:
     fit: Fit
     capacity: Capacity
     warnings: Warnings
+    speculation: Speculation | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Roofline:
     fit: Fit
     critical: CriticalPoints | None
     warnings: Warnings
+    sensitivity: dict[str, tuple[Change, ...]] = field(default_factory=dict)  # by phase
 
 
 def capacity(deployment: Deployment) -> Capacity:
@@ -79,8 +84,8 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, sequences if weights_fit else 0, longest), held
 
 
-def estimate(deployment: Deployment, workload: Workload) -> Estimate:
-    """Both phases, the request, the memory and the capacity of one workload."""
+def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = None) -> Estimate:
+    """Both phases, the request, the memory and the capacity of one workload; with ``draft`` speculative decoding beside it."""
     fit, held = check_fit(deployment, workload)
     prefill = evaluate(
         deployment, work.prefill(workload.batch_size, workload.input_len, workload.cached_len), answer_speed=fit.fits
@@ -88,15 +93,28 @@ def estimate(deployment: Deployment, workload: Workload) -> Estimate:
     decode = None
     if not is_encoder_only(deployment.model.profile):
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
-    return Estimate(
-        workload,
-        prefill,
-        decode,
-        latency(deployment, workload, prefill, decode),
-        fit,
-        held,
-        deployment.warnings + held.warnings + _length_warnings(deployment, workload, held),
-    )
+    request = latency(deployment, workload, prefill, decode)
+    speculation, warnings = None, deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    if draft is not None and decode is not None:
+        speculation, further = _speculation(deployment, workload, draft, request, held)
+        warnings += further
+    return Estimate(workload, prefill, decode, request, fit, held, warnings, speculation)
+
+
+def _speculation(
+    deployment: Deployment, workload: Workload, draft: Draft, request: Latency, held: Capacity
+) -> tuple[Speculation, Warnings]:
+    """Speculation where model and draft fit together; refused with a warning where only the model does."""
+    warnings: Warnings = draft.deployment.warnings if draft.deployment and not draft.part_of_model else ()
+    if request.tpot_s.expected is None or (draft.deployment and not draft.deployment.has_rates):
+        return refused(draft), warnings
+    beside = draft.bytes_per_gpu(workload.final_context, workload.batch_size)
+    if beside:
+        together = replace(deployment.memory, weights_bytes=held.weights_bytes_per_gpu + beside)
+        if not check_fit(replace(deployment, memory=together), workload)[0].fits:
+            message = f"{draft.name} takes {format_bytes(beside)} per GPU and does not fit beside the model: no speed is given"
+            return refused(draft), (*warnings, ("draft_does_not_fit", message))
+    return speculate(deployment, workload, draft, request.ttft_s), warnings
 
 
 def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]) -> Roofline:
@@ -113,7 +131,9 @@ def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]
     if "decode" in phases:
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
-    return Roofline(workload, prefill, decode, fit, critical_points(deployment) if decode else None, warnings)
+    timed = {name: phase for name, phase in (("prefill", prefill), ("decode", decode)) if phase is not None and phase.timed}
+    changes = {name: sensitivity(deployment, phase.work, phase.time_s) for name, phase in timed.items()}
+    return Roofline(workload, prefill, decode, fit, critical_points(deployment) if decode else None, warnings, changes)
 
 
 def _length_warnings(deployment: Deployment, workload: Workload, held: Capacity) -> Warnings:

@@ -10,6 +10,7 @@ from calc.operators.step import step_operators
 from calc.operators.work import Work
 from calc.serving.deployment import Deployment
 from calc.timing.step_time import NO_TIME, OperatorTime, Range, StepTime, rate, step_time
+from calc.timing.totals import step_totals
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,13 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
         deployment.ceilings.peak(dtype),
         deployment.ceilings.bandwidth,
     )
+
+
+def timed_step(deployment: Deployment, work: Work) -> StepTime:
+    """Times of a whole step alone, for many points at once; the same numbers as those of ``evaluate``. The deployment must have
+    rates."""
+    operators = step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, work, deployment.fusion)
+    return step_totals(operators, deployment.ceilings, deployment.efficiency, work)
 
 
 def _totals(operators: list[Operator]) -> Totals:

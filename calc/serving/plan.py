@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from calc.errors import UsageError
 from calc.profiles.catalog import Loaded
@@ -214,7 +215,8 @@ def answer(option: Option, replicas: int) -> Answer:
     ends = {part: option.replica.at(part) for part in ("floor", "low", "expected", "high")}
 
     def spread(name: str) -> Range:
-        floor, low, expected, high = (float(getattr(load, name)[at]) for load in ends.values())
+        # Waits do not grow with the step alone, so an end of the range may overtake its neighbour.
+        floor, low, expected, high = accumulate((float(getattr(load, name)[at]) for load in ends.values()), max)
         return Range(floor, low, expected, high, option.replica.step_s.evidence)
 
     rate = demand.request_rate if demand.request_rate is not None else replicas * float(load.rate[at])

@@ -23,7 +23,8 @@ _EXPERT_PARALLEL = ("vllm", "sglang", "tensorrt-llm", "ideal")
 
 @dataclass(frozen=True)
 class Space:
-    """What may vary. ``base`` holds for all; lists name the values that are tried; None of ``tensor`` and ``pipeline``: all that fit."""
+    """What may vary. ``base`` holds where a list leaves something open; lists name the values that are tried. None of ``tensor`` and
+    ``pipeline``: all that fit."""
 
     base: DeploymentOptions = field(default_factory=DeploymentOptions)
     quantizations: tuple[str | None, ...] = (None,)
@@ -58,6 +59,7 @@ def deployments(
 ) -> Iterator[Deployment]:
     """Settled deployments of one replica on one kind of device. Splits that do not divide the model are passed over silently; other
     refusals (a type that the device lacks) are counted in ``refused`` by their message."""
+    base = space.base
     formats = list(
         itertools.product(
             space.engines, space.quantizations, space.kv_cache_dtypes, space.max_num_seqs, space.max_num_batched_tokens
@@ -69,15 +71,19 @@ def deployments(
             if divides.get((tensor, experts)) is False:
                 continue
             options = replace(
-                space.base,
+                base,
                 tensor_parallel_size=tensor,
                 pipeline_parallel_size=pipeline,
                 data_parallel_size=1,
                 enable_expert_parallel=experts,
-                engine=engine,
-                quantization=quantization,
-                kv_cache_dtype=kv_cache_dtype,
-                memory=replace(space.base.memory, max_num_seqs=seqs, max_num_batched_tokens=tokens),
+                engine=engine or base.engine,
+                quantization=base.quantization if quantization is None else quantization,
+                kv_cache_dtype=base.kv_cache_dtype if kv_cache_dtype == "auto" else kv_cache_dtype,
+                memory=replace(
+                    base.memory,
+                    max_num_seqs=seqs or base.memory.max_num_seqs,
+                    max_num_batched_tokens=tokens or base.memory.max_num_batched_tokens,
+                ),
             )
             try:
                 found = resolve(model, hardware, options)

@@ -10,7 +10,7 @@ from calc.operators.work import Requests, Work
 from calc.serving import batching
 from calc.serving.batching import Chunks
 from calc.serving.deployment import Deployment
-from calc.serving.phase import evaluate
+from calc.serving.phase import timed_step
 from calc.serving.request import bends, pieces, smallest_chunk
 from calc.serving.traffic import Traffic
 from calc.timing.step_time import Range
@@ -119,8 +119,7 @@ def replica(deployment: Deployment, held: Capacity, traffic: Traffic, in_flight:
     if tail is not mean:
         groups.append(Requests(last, traffic.tail.new_tokens, traffic.tail.input_len - traffic.tail.new_tokens, writes_source=True))
     groups += [Requests(rows * share, 1, context - 1) for share, context in _contexts(deployment, traffic)]
-    timed = evaluate(deployment, Work("mixed", tuple(groups))).timed
-    assert timed is not None, "callers leave out devices without rates"
+    timed = timed_step(deployment, Work("mixed", tuple(groups)))
 
     def spread(value: Any) -> Any:
         whole = np.broadcast_to(np.asarray(value, dtype=float), rows.shape)

@@ -92,13 +92,15 @@ def pieces(first: int, last: int, bends: list[int], chunk: int | None = None) ->
     return parts
 
 
-def mean_step(deployment: Deployment, workload: Workload) -> Range:
-    """Mean time of the decode steps of a request: each affine part of them at its own mean context."""
+def mean_step(deployment: Deployment, workload: Workload, drafts: int = 0) -> Range:
+    """Mean time of the decode steps of a request: each affine part of them at its own mean context. With ``drafts`` each step verifies
+    as many proposed tokens on top of its own."""
     first = workload.input_len + 1
     last = max(first, workload.input_len + workload.output_len - 1)
     total: Range | None = None
     for context, steps in pieces(first, last, bends(deployment), smallest_chunk(deployment)):
-        part = evaluate(deployment, work.decode(workload.batch_size, context)).time_s * (steps / (last - first + 1))
+        step = work.decode(workload.batch_size, context + drafts, 1 + drafts)
+        part = evaluate(deployment, step).time_s * (steps / (last - first + 1))
         total = part if total is None else total + part
     return total or NO_TIME
 

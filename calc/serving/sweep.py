@@ -16,10 +16,10 @@ from calc.operators import work
 from calc.operators.step import is_encoder_only
 from calc.serving.cost import profile_price, usd_per_hour, usd_per_million
 from calc.serving.deployment import Deployment
-from calc.serving.phase import evaluate
+from calc.serving.phase import timed_step
 from calc.serving.request import bends, end_to_end_s, smallest_chunk
 from calc.serving.sweep_memory import HeldByLength
-from calc.timing.step_time import Range, StepTime
+from calc.timing.step_time import Range, StepTime, overhead_rules
 
 #: Largest sweep that is begun, and points evaluated at once: arrays of this size stay in a core's cache.
 MAX_POINTS = 10**8
@@ -181,13 +181,6 @@ def array_pieces(first: Any, last: Any, bends: list[int], chunk: int | None) -> 
     yield start, last
 
 
-def timed_step(deployment: Deployment, step: work.Work) -> StepTime:
-    """Times of one step. The deployment must have rates."""
-    timed = evaluate(deployment, step).timed
-    assert timed is not None
-    return timed
-
-
 def _grid(axes: WorkAxes, np: Any) -> Iterator[Any]:
     for dimension, name in enumerate(WORK_AXES):
         values = np.array([np.nan if v is None else v for v in getattr(axes, name)], dtype=float)
@@ -204,10 +197,11 @@ def _blank(value: Any, fits: Any, np: Any) -> Any:
 
 
 def _bound(timed: StepTime, np: Any) -> Any:
-    """The resource with the largest share of the floor, point by point."""
-    names = np.array(list(timed.share_s))
+    """What bounds the step, point by point."""
+    names = np.array([*timed.share_s, "overhead"])
     shares = np.stack(np.broadcast_arrays(*[np.asarray(v, dtype=float) for v in timed.share_s.values()]))
-    return names[shares.argmax(axis=0)]
+    largest = shares.argmax(axis=0)
+    return names[np.where(overhead_rules(timed), len(names) - 1, largest)]
 
 
 def product(choices: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

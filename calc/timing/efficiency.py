@@ -33,11 +33,13 @@ class Efficiency:
         n = sum(f.bandwidth.n for f in self.profile.factors)
         return f"{self.profile.evidence} n={n}"
 
-    def factor(self, op_class: str, weight_format: str) -> Factor:
-        """The factor of an operator: the first that names its class (and format), else the one that serves all others."""
+    def factor(self, op_class: str, weight_format: str, compute_dtype: str = "") -> Factor:
+        """The factor of an operator: the first that names its class (and format and type), else the one that serves all others."""
         others: Factor | None = None
         for factor in self.profile.factors:
             if factor.formats and weight_format not in factor.formats:
+                continue
+            if factor.compute_dtypes and compute_dtype not in factor.compute_dtypes:
                 continue
             if op_class in factor.operator_classes:
                 return factor

@@ -81,6 +81,15 @@ class Bounds:
         return "compute" if self.compute_s > self.memory_s else "memory"
 
 
+def joined_s(compute_s: Number, memory_s: Number, knee: float | None) -> Number:
+    """Seconds of loads and products that overlap in part: the p-norm, from their sum (p = 1) to the larger one (None)."""
+    larger = maximum(maximum(compute_s, memory_s), 1e-30)
+    if knee is None:
+        return larger
+    result: Number = larger * ((compute_s / larger) ** knee + (memory_s / larger) ** knee) ** (1 / knee)
+    return result
+
+
 def floor(operator: Operator, ceilings: Ceilings) -> Bounds:
     """Bounds with only the bytes that must move whatever the kernels do (weights, KV, state, network). Activations and element-wise
     work cost nothing: they can be fused or stay in cache."""

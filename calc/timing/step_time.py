@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from calc.arrays import Number, divide, is_plain, maximum, minimum, where
 from calc.operators.operator import Operator
@@ -84,8 +85,7 @@ class StepTime:
     def bound(self) -> str:
         """The resource with the largest share of the floor, or ``overhead`` where fixed costs take most of the expected time (plain
         numbers only)."""
-        expected = self.time_s.expected
-        if expected and float(self.overhead_s) > _OVERHEAD_RULES * float(expected):
+        if overhead_rules(self):
             return "overhead"
         return max(self.share_s, key=lambda k: float(self.share_s[k]))
 
@@ -94,20 +94,29 @@ _OVERHEADS = ("decode.fixed", "decode.sequences", "prefill.fixed")
 _OVERHEAD_RULES = 0.5
 
 
+def overhead_rules(timed: StepTime) -> Any:
+    """Whether fixed costs take most of the expected time; elementwise for arrays."""
+    expected = timed.time_s.expected
+    return expected is not None and timed.overhead_s > _OVERHEAD_RULES * expected
+
+
 def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficiency) -> OperatorTime:
     """Floor, low, expected and high time of one call."""
     bounds = roofline.floor(operator, ceilings)
-    factor = efficiency.factor(operator.op_class, operator.weight_format)
+    factor = efficiency.factor(operator.op_class, operator.weight_format, operator.compute_dtype)
     message = factor.message_s if operator.collective is not None else None
     times: list[Number] = []
     for share, fixed in (("high", "low"), ("expected", "expected"), ("low", "high")):
-        seconds = roofline.honest(
+        parts = roofline.honest(
             operator,
             ceilings,
             getattr(factor.compute, share),
             getattr(factor.bandwidth, share),
             getattr(factor.link, share),
-        ).time_s
+        )
+        seconds = parts.time_s
+        if factor.knee is not None:
+            seconds = maximum(roofline.joined_s(parts.compute_s, parts.memory_s, factor.knee), parts.network_s)
         seconds = seconds + getattr(factor.launch_s, fixed) + (getattr(message, fixed) if message else 0.0)
         times.append(maximum(seconds, bounds.time_s))
     return OperatorTime(operator, bounds, Range(bounds.time_s, times[0], times[1], times[2], efficiency.evidence))
@@ -145,8 +154,9 @@ def _floors(bounds: list[tuple[roofline.Bounds, int]]) -> tuple[Number, dict[str
 
 
 def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated, work: Work) -> StepTime:
-    """The step as the calibrated model sees it. No expected time is closer to the floor than any record came; what the step takes beyond its floor is spread
-    over the operators as their own terms exceed their floors, so that they sum to the step and none falls below its floor."""
+    """The step as the calibrated model sees it. No expected time is closer to the floor than any record came. What the step takes
+    beyond its floor is spread over the operators as their own terms exceed their floors, so that they sum to the step and none falls
+    below its floor."""
     floors = [roofline.floor(o, ceilings) for o in operators]
     floor: Number = 0.0
     for own, operator in zip(floors, operators, strict=True):

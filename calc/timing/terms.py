@@ -43,7 +43,8 @@ class Mix:
     """What the work of a step is made of: output tokens (one new token a request, or a few under speculation) and prompt tokens.
 
     ``passes`` of the model that the prompt is cut into; ``speedup`` of devices that hold layers in turn while micro-batches of a
-    prompt follow each other; ``calls`` of operators that are no collectives, which share the fixed time.
+    prompt follow each other; ``calls`` of operators that are no collectives, which share the fixed time. ``decodes`` and ``prompts``
+    are 1 where there are tokens of the kind, else 0: plain numbers in a step of one phase, so that its arrays do no idle work.
     """
 
     decode_tokens: Number
@@ -51,6 +52,8 @@ class Mix:
     passes: Number
     speedup: Number
     calls: int
+    decodes: Number
+    prompts: Number
 
 
 def mix(operators: list[Operator], setting: Setting, work: Work) -> Mix:
@@ -59,14 +62,16 @@ def mix(operators: list[Operator], setting: Setting, work: Work) -> Mix:
     for group in work.groups:
         if work.phase == "decode" or (work.phase != "prefill" and isinstance(group.new, int) and group.new == 1):
             decode = decode + group.count * group.new
-    prompt = maximum(work.tokens - decode, 0)
+    prompt: Number = 0 if work.phase == "decode" else maximum(work.tokens - decode, 0)
     passes = maximum(_ceil(prompt, setting.micro_batch), 1)
     speedup: Number = 1.0
     if setting.layer_split > 1:
         in_flight = maximum(minimum(prompt, _PIPELINE_TOKENS) / setting.micro_batch, 1)
         speedup = where(prompt > 0, network.pipeline_speedup(in_flight, setting.layer_split), 1.0)
     calls = sum(o.count for o in operators if o.collective is None)
-    return Mix(decode, prompt, passes, speedup, max(calls, 1))
+    decodes = 1 if work.phase == "decode" else where(decode > 0, 1, 0)
+    prompts = 1 if work.phase == "prefill" else where(prompt > 0, 1, 0)
+    return Mix(decode, prompt, passes, speedup, max(calls, 1), decodes, prompts)
 
 
 def _ceil(tokens: Number, size: int) -> Number:
@@ -97,30 +102,29 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
 def _fixed(setting: Setting, parts: Mix) -> Sizes:
     """1 us a layer and pass, shared by all calls: launches, small kernels, gaps. A step with a prompt runs without captured graphs."""
     seconds = setting.layers * _MICROSECOND / parts.calls
-    has_prompt = where(parts.prompt_tokens > 0, 1, 0)
-    return {"decode.fixed": seconds * (1 - has_prompt), "prefill.fixed": seconds * parts.passes * has_prompt}
+    return {"decode.fixed": seconds * (1 - parts.prompts), "prefill.fixed": seconds * parts.passes * parts.prompts}
 
 
 def _weights(found: Sizes, operator: Operator, parts: Mix, bandwidth: float) -> None:
     """Weights cross memory once per pass; those of the head only in the last."""
     seconds = operator.weight_bytes / bandwidth
-    decodes = where(parts.decode_tokens > 0, 1, 0)
     passes = 1 if operator.name == "lm_head" else parts.passes
-    _add(found, "decode.weights", seconds * decodes)
-    _add(found, "prefill.weights", seconds * passes * (1 - decodes))
+    _add(found, "decode.weights", _times(seconds, parts.decodes))
+    _add(found, "prefill.weights", _times(seconds * passes, 1 - parts.decodes))
 
 
 def _linear(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwidth: float) -> None:
     """Products of prompt rows, and of decode rows beyond the first (whose products hide behind the weights)."""
     seconds = operator.flops / peak
     share = _share(parts.decode_tokens, parts.prompt_tokens)
-    _add(found, "decode.compute", seconds * share * (1 - 1 / maximum(parts.decode_tokens, 1)))
-    _add(found, "prefill.linear", seconds * (1 - share))
+    if not _is_zero(share):
+        _add(found, "decode.compute", _times(seconds, share) * (1 - 1 / maximum(parts.decode_tokens, 1)))
+    _add(found, "prefill.linear", _times(seconds, 1 - share))
     _add(found, "decode.kv", (operator.kv_write_bytes + operator.kv_read_bytes) / bandwidth)
     if operator.op_class == "experts":
         shape = operator.shape
         tile = 2 * _TILE_ROWS * shape["active"] * shape["n"] * shape["k"] / peak
-        _add(found, "prefill.tiles", tile * parts.passes * where(parts.prompt_tokens > 0, 1, 0))
+        _add(found, "prefill.tiles", _times(tile, parts.prompts) * parts.passes)
 
 
 def _unpacking(found: Sizes, operator: Operator, setting: Setting, parts: Mix, bandwidth: float) -> None:
@@ -128,7 +132,7 @@ def _unpacking(found: Sizes, operator: Operator, setting: Setting, parts: Mix, b
     if not setting.unpacks_in_memory or operator.weight_format in ("", "bf16", "fp16", "fp32") or operator.name == "lm_head":
         return
     elements = operator.flops / (2 * maximum(parts.decode_tokens + parts.prompt_tokens, 1))
-    _add(found, "prefill.weights", 4 * elements / bandwidth * parts.passes * where(parts.prompt_tokens > 0, 1, 0))
+    _add(found, "prefill.weights", _times(4 * elements / bandwidth * parts.passes, parts.prompts))
 
 
 def _attention(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwidth: float) -> None:
@@ -136,8 +140,9 @@ def _attention(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwi
     streamed = (operator.kv_read_bytes + operator.kv_write_bytes + operator.state_bytes) / bandwidth
     seconds = operator.flops / peak
     share = _streaming_share(operator, parts)
-    _add(found, "decode.kv", maximum(streamed, seconds * share) * where(parts.decode_tokens > 0, 1, 0))
-    _add(found, "prefill.attention", maximum(seconds * (1 - share), streamed * where(parts.decode_tokens > 0, 0, 1)))
+    if not _is_zero(parts.decodes):
+        _add(found, "decode.kv", _times(maximum(streamed, _times(seconds, share)), parts.decodes))
+    _add(found, "prefill.attention", maximum(_times(seconds, 1 - share), _times(streamed, 1 - parts.decodes)))
 
 
 def _streaming_share(operator: Operator, parts: Mix) -> Number:
@@ -146,13 +151,17 @@ def _streaming_share(operator: Operator, parts: Mix) -> Number:
     keys: Any = operator.shape.get("keys")
     if pairs is None or keys is None:
         return _share(parts.decode_tokens, parts.prompt_tokens)
-    alone = where(parts.prompt_tokens > 0, 0, 1)
+    if _is_zero(parts.prompts) or _is_zero(parts.decodes):
+        return 1 - parts.prompts
+    alone = 1 - parts.prompts
     ratio = maximum(keys, 0) / maximum(pairs, 1)
-    mixed = where(parts.decode_tokens > 0, 1, 0) * where(ratio > 1, 1.0, ratio)
+    mixed = parts.decodes * where(ratio > 1, 1.0, ratio)
     return alone + (1 - alone) * mixed
 
 
 def _share(decode: Number, prompt: Number) -> Number:
+    if _is_zero(decode) or _is_zero(prompt):
+        return 0.0 if _is_zero(decode) else 1.0
     return decode / maximum(decode + prompt, 1e-9)
 
 
@@ -162,6 +171,17 @@ def _collective(operator: Operator, ceilings: Ceilings, setting: Setting) -> Siz
     if collective is None or wires is None:
         return {}
     return {"collective": network.cost(collective, wires, one_shot_kernels=setting.family in network.ONE_SHOT_ENGINES).usual_s}
+
+
+def _is_zero(value: Number) -> bool:
+    return isinstance(value, (int, float)) and value == 0
+
+
+def _times(seconds: Number, factor: Number) -> Number:
+    """The product, without work where the factor is a plain 0 or 1."""
+    if isinstance(factor, (int, float)) and factor in (0, 1):
+        return seconds if factor else 0.0
+    return seconds * factor
 
 
 def _add(found: Sizes, term: str, seconds: Number) -> None:

@@ -134,6 +134,6 @@ def test_wrong_questions_say_what_to_do(words, message):
 
 def test_unknown_prices_warn_and_leave_the_rest():
     outcome = answered("plan", "llama-3.1-8b", "--hardware", "l40s,mi300a", "--json")
-    assert [w["code"] for w in outcome.json["warnings"]] == ["price_unknown"]
+    assert "price_unknown" in [w["code"] for w in outcome.json["warnings"]]
     both = answered("plan", "llama-3.1-8b", "--hardware", "l40s,mi300a", "--price", "mi300a=0.01", "--json").json["results"]
     assert both["answers"][0]["hardware"] == "mi300a"

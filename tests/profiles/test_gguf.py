@@ -12,6 +12,7 @@ import pytest
 from calc.errors import ProfileError
 from calc.memory.kv_cache import rank_caches
 from calc.memory.weights import largest_stage_bytes
+from calc.numerics import weight_format
 from calc.operators.numbers import plan
 from calc.operators.parameters import count_parameters
 from calc.operators.sharding import Sharding
@@ -25,7 +26,7 @@ from calc.profiles.model import ChunkedAttention, FullAttention, ModelProfile, S
 from calc.profiles.model_faults import faults
 from tests.support import gguf_layers, gguf_models, gguf_states
 from tests.support.cli import run
-from tests.support.gguf import bytes_of, elements_of, load, numbers_of, write
+from tests.support.gguf import Spec, bytes_of, elements_of, load, numbers_of, write
 from tests.support.gguf_models import HIDDEN, Model
 
 MODELS = gguf_models.TWINS | gguf_states.TWINS | gguf_layers.TWINS
@@ -114,6 +115,36 @@ def test_mixes_count_each_tensor_in_its_own_type(tmp_path):
     assert profile.storage.role_bytes["attention"] == expected
     assert (profile.storage.scheme, profile.storage.dtype) == ("Q4_K_M", "q4_k")
     assert count_parameters(profile, numbers_of(profile)).weights_bytes == bytes_of(model.tensors)
+
+
+def q4_k_m(layers: int = 32) -> list[Spec]:
+    """Llama 3.1 8B as llama.cpp quantises it: values and down projections of half the layers, and the head, in Q6_K."""
+    found: list[Spec] = [
+        ("token_embd.weight", (4096, 128256), "q4_k"), ("output.weight", (4096, 128256), "q6_k"),
+        ("output_norm.weight", (4096,), "fp32"), ("rope_freqs.weight", (64,), "fp32"),
+    ]  # fmt: skip
+    for i in range(layers):
+        finer = i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2
+        mixed = "q6_k" if finer else "q4_k"
+        shapes = {
+            "attn_q": (4096, 4096), "attn_k": (4096, 1024), "attn_v": (4096, 1024), "attn_output": (4096, 4096),
+            "ffn_gate": (4096, 14336), "ffn_up": (4096, 14336), "ffn_down": (14336, 4096),
+        }  # fmt: skip
+        found += [(f"blk.{i}.{n}.weight", s, mixed if n in ("attn_v", "ffn_down") else "q4_k") for n, s in shapes.items()]
+        found += [(f"blk.{i}.{n}.weight", (4096,), "fp32") for n in ("attn_norm", "ffn_norm")]
+    return found
+
+
+def test_a_published_size_is_met(tmp_path):
+    """llama.cpp prints 4685.30 MiB for this file, of which 281.81 MiB, the embedding, stay in host memory; its README 4.8944 bits."""
+    keys = {"attention.head_count": 32, "attention.head_count_kv": 8, "embedding_length": 4096, "context_length": 131072}
+    model = Model("llama", 32, {**keys, **gguf_models.RMS}, q4_k_m())
+    profile = load(tmp_path, model, **{"general.file_type": 15})
+    counted = count_parameters(profile, numbers_of(profile))
+    assert counted.total == 8_030_261_248
+    assert round(counted.weights_bytes / 2**20, 2) == 4685.30
+    assert round(profile.storage.role_bytes["embedding"] / 2**20, 2) == 281.81
+    assert 8 * counted.weights_bytes / counted.total == pytest.approx(weight_format("q4_k_m").element_bits, abs=1e-4)
 
 
 # --- windows, positions, arrays ---------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_a_device_without_a_price_is_left_out_of_cost_and_kept_for_gpus():
     hardware = (loaded(DEVICES["small"]), unknown)
     found = plan(Question(loaded(MODEL), hardware, uniform(256, 64), space=SPACE))
     assert {a.deployment.hardware.name for a in found.answers} == {"small"}
-    assert [code for code, _ in found.warnings] == ["price_unknown"]
+    assert "price_unknown" in [code for code, _ in found.warnings]
     fewest = plan(Question(loaded(MODEL), hardware, uniform(256, 64), goal="gpus", space=SPACE))
     assert {a.deployment.hardware.name for a in fewest.answers} == {"small", "unpriced"}
     with pytest.raises(UsageError, match="no price is known"):

@@ -6,6 +6,7 @@ Faults (unknown architecture, tensors and metadata that contradict each other) a
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from calc.profiles.importers.json_file import JsonDocument
 from calc.profiles.importers.unknown_keys import warn_of_unread
 from calc.profiles.model import DenseFeedForward, Experts, LayerKind, ModelProfile, Norm, ParameterFacts
 from calc.profiles.model_faults import faults
+from calc.profiles.schema import Source
 
 #: Keys that change neither tensors nor caches, or repeat what the tensor list says.
 _SAID_ELSEWHERE = re.compile(
@@ -47,7 +49,7 @@ def import_gguf(path: Path) -> tuple[ModelProfile, tuple[str, ...], str]:
     c = Config(root.document, own, root, name)
     if not header.tensors:
         raise ProfileError(f"{path}: lists no tensors", "a vocabulary alone says nothing about a model")
-    profile = _read(path, header, root, c, known)
+    profile = _read(header, root, c, known)
     c.ignore(*(key for key in own if _SAID_ELSEWHERE.fullmatch(key)))
     warn_of_unread(c)
     if header.missing_bytes:
@@ -68,7 +70,7 @@ def _architecture(root: Config) -> tuple[str, Architecture]:
     return name, ARCHITECTURES[name]
 
 
-def _read(path: Path, header: Header, root: Config, c: Config, known: Architecture) -> ModelProfile:
+def _read(header: Header, root: Config, c: Config, known: Architecture) -> ModelProfile:
     stack = read_stack(c, known)
     ledger, outside, blocks = sort_tensors(header.name, header.tensors, stack.layers)
     norm = Norm(kind=_norm_kind(c), bias="output_norm.bias" in outside or "attn_norm.bias" in blocks[0])
@@ -92,7 +94,7 @@ def _read(path: Path, header: Header, root: Config, c: Config, known: Architectu
     facts = ParameterFacts(
         total=ledger.elements, total_source="the tensor list of the file", stored_beyond_architecture=stored_beyond(ledger)
     )
-    return _profile(draft, storage=storage, parameters=facts, family=_family(known, draft), **_names(root, path))
+    return _profile(draft, storage=storage, parameters=facts, family=_family(known, draft), **_names(root, Path(header.name)))
 
 
 def _norm_kind(c: Config) -> Any:
@@ -139,7 +141,10 @@ def _names(root: Config, path: Path) -> dict[str, Any]:
         found = re.match(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)/?$", root.word(key) or "")
         hub_id = hub_id or (found[1] if found else None)
     stem = stem_of(path)
-    return {"id": identifier(stem), "name": stem[:200] or "imported-model", "hub_id": hub_id}
+    address = f"https://huggingface.co/{hub_id}" if hub_id else path.name
+    read = date.today().isoformat()
+    source = Source(url=address, fields=["all"], date=read, access="read", note=f"header of {path.name[:200]}")
+    return {"id": identifier(stem), "name": stem[:200] or "imported-model", "hub_id": hub_id, "sources": [source]}
 
 
 def _profile(draft: Draft, **fields: Any) -> ModelProfile:

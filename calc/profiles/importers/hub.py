@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def import_hub(source: str) -> tuple[Path, Imported]:
         notes = [repository.try_to_fetch(name) for name in (QUANT_CONFIG_NAME, safetensors.INDEX_NAME)]
         profile, warnings = import_folder_or_file(config)
         profile, more = _with_headers(repository, profile)
-    source_of = Source(url=repository.page(CONFIG_NAME), fields=["all"], access="read")
+    source_of = Source(url=repository.page(CONFIG_NAME), fields=["all"], date=date.today().isoformat(), access="read")
     profile = msgspec.structs.replace(profile, hub_id=repository.name, sources=[source_of])
     return config, (profile, (*warnings, *(note for note in (*notes, more) if note)))
 

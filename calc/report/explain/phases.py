@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calc.arrays import Number
 from calc.formula import formula_of
 from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value, total
@@ -9,6 +10,7 @@ from calc.serving import request as requests
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
+from calc.timing.calibrated import Calibrated
 from calc.timing.step_time import OperatorTime, step_time
 
 #: Operators whose floor is shown in full.
@@ -88,7 +90,19 @@ def _times(deployment: Deployment, phase: Phase) -> list[Step]:
         if part == "floor":
             largest = sorted(timed.operators, key=lambda i: -float(i.floor.time_s) * i.operator.count)[:_SHOWN]
             steps += [_floor(deployment, item) for item in largest]
+        elif timed.terms_s:
+            steps += _physical(timed.terms_s, result, evidence)
     return steps
+
+
+def _physical(terms_s: dict[str, Number], expected: float, evidence: str) -> list[Step]:
+    """The same time by physical term, each its size at datasheet rates times what was fitted; nothing where the floor lifted it."""
+    terms = [(name, float(seconds)) for name, seconds in terms_s.items() if float(seconds)]
+    if not terms or abs(sum(s for _, s in terms) - expected) > 1e-9 * expected:
+        return []
+    by = places.name(Calibrated.expectation)
+    text = "sum over physical terms of size at datasheet rates x fitted factor"
+    return [total("expected time, by term", terms, expected, "s", most=8, formula=text, computed_by=by, evidence=evidence)]
 
 
 def _floor(deployment: Deployment, item: OperatorTime) -> Step:

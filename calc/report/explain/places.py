@@ -64,7 +64,7 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
         return ()
     parts = [m for name, m in sorted(sys.modules.items()) if name.startswith(module.__name__) and isinstance(m, ModuleType)]
     found = [re.search(r"Sources?: (.*?)(?:\n\n|\Z)", inspect.getdoc(m) or "", re.DOTALL) for m in parts]
-    return tuple(dict.fromkeys(text.strip().rstrip(".") for f in found if f for text in " ".join(f[1].split()).split(";")))
+    return tuple(dict.fromkeys(" ".join(f[1].split()).rstrip(".") for f in found if f))
 
 
 def name(function: Any) -> str:

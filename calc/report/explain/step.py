@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from calc.report.table import Column, Table
+from calc.report.table import Column, Table, terminal_width
 from calc.units import format_bytes, format_flops, format_number, format_seconds, format_traffic
 
 #: How a value is written, by its unit.
@@ -107,9 +108,13 @@ def lines(step: Step) -> list[str]:
 
 def tables(sections: list[Section]) -> list[Table]:
     """Sections as tables of lines, for a page."""
+    width = terminal_width()
     found = []
     for section in sections:
-        rows = [[line] for step in section.steps for line in lines(step)] + [[f"source: {text}"] for text in section.sources]
+        texts = [line for step in section.steps for line in lines(step)] + [f"source: {text}" for text in section.sources]
+        rows = [
+            [line] for text in texts for line in textwrap.wrap(text, width, subsequent_indent="          ", break_on_hyphens=False)
+        ]
         if section.steps:
             found.append(Table((Column(""),), rows, section.title))
     return found

@@ -1,0 +1,231 @@
+"""Run files → an efficiency profile: one fit per operator class and type, with errors, intervals and what was left out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from calc.errors import UsageError
+from calc.measure import fit as fitting
+from calc.measure.fit import Fitted, Law, Observation
+from calc.measure.statistics import quantile, t95
+from calc.profiles import efficiency as schema
+from calc.profiles.efficiency import EfficiencyProfile, Factor, Latency, RunOrigin, Spread
+from calc.timing.efficiency import load_efficiency
+
+_UNKNOWN_DEVIATION = 0.10  # of a case with too few rounds for an interval
+_LEAST_SPREAD = 0.02
+_LAUNCH_S = 2e-6  # where a run has no launch ceiling
+_FEW = 3
+_BATCHED = ("b", "q", "kv")
+
+
+def fit_runs(runs: Sequence[dict[str, Any]], hashes: Sequence[str], hardware: dict[str, Any] | None = None) -> EfficiencyProfile:
+    """The profile of one device from its run files (validated). ``hardware`` replaces the datasheet that the runs name.
+
+    Raises UsageError for runs of different devices or without a usable case.
+    """
+    _one_device(runs)
+    sheets = [hardware or run.get("hardware") for run in runs]
+    known = all(sheets) and len({s["id"] for s in sheets if s}) == 1
+    rates = [_datasheet(s) if known and s else _measured(run) for s, run in zip(sheets, runs, strict=True)]
+    found: dict[tuple[str, str], list[Observation]] = {}
+    left_out: Counter[str] = Counter()
+    launch = [c["value"] for run in runs for c in run["ceilings"] if c["name"] == "launch" and c["value"]]
+    for run, own in zip(runs, rates, strict=True):
+        _collect(run, own, found, left_out)
+    if not found:
+        raise UsageError(
+            f"no case of these runs can be used: {', '.join(f'{n} {why}' for why, n in left_out.items()) or 'there is none'}",
+            "measure again when the machine is quiet",
+        )
+    fitted = {key: _fitted(part, launch) for key, part in sorted(found.items())}
+    factors = [_factor(*key, found[key], one, _box(runs, found[key])) for key, one in fitted.items()]
+    default = load_efficiency().profile.factors[-1]
+    factors.append(Factor(compute=_untold(default.compute), bandwidth=_untold(default.bandwidth), link=default.link))
+    sheet = sheets[0] if known else None
+    device = runs[0]["environment"].get("device", {}).get("name") or "this device"
+    return EfficiencyProfile(
+        id=re.sub(r"[^a-z0-9]+", "-", (sheet["id"] if sheet else device).lower()).strip("-")[:100] + "-measured",
+        evidence="measured here",
+        origin=f"roofcast fit on {len(runs)} run file{'s' if len(runs) > 1 else ''} of {device}; engine torch, not a serving engine",
+        hardware=sheet["id"] if sheet else None,
+        factors=factors,
+        fit=schema.Fit(
+            date=max(str(run["environment"].get("started", "")) for run in runs)[:10],
+            runs=[_origin(run, h) for run, h in zip(runs, hashes, strict=True)],
+            against="datasheet" if known else "measured ceilings",
+            ceilings=rates[0],
+            left_out=dict(left_out),
+            environment=_environment(runs[0]),
+            fit_error=_errors([r for f in fitted.values() for r in f.residuals.values()]),
+            held_out_error=_errors([r for f in fitted.values() for r in f.held_out.values()]),
+        ),
+    )
+
+
+def short_hash(case_id: str) -> str:
+    """What a profile keeps of the id of a case that it saw."""
+    return hashlib.sha256(case_id.encode()).hexdigest()[:8]
+
+
+def deviation(case: dict[str, Any]) -> float:
+    """Standard deviation of the logarithm of a case's time, from the interval between rounds."""
+    interval = case.get("interval_s")
+    if not interval:
+        return _UNKNOWN_DEVIATION
+    rounds = max(3, sum(1 for r in case.get("rounds", ()) if r.get("quiet", True)))
+    return math.log(interval[1] / interval[0]) / 2 / t95(rounds - 1)
+
+
+def _one_device(runs: Sequence[dict[str, Any]]) -> None:
+    names = sorted({str(run["environment"].get("device", {}).get("name")) for run in runs})
+    if len(names) > 1:
+        raise UsageError(f"the runs are of different devices: {', '.join(names)}", "fit one device at a time")
+
+
+def _datasheet(sheet: dict[str, Any]) -> dict[str, float]:
+    return {**sheet["peak_flops_per_s"], "bandwidth": sheet["bandwidth_bytes_per_s"]}
+
+
+def _measured(run: dict[str, Any]) -> dict[str, float]:
+    """Matrix product and read rates that the run itself reached."""
+    best = {c["name"]: c for c in run["ceilings"] if c.get("chosen") and c.get("value")}
+    if "matmul" not in best or "read" not in best:
+        raise UsageError("a run has no measured ceilings and names no datasheet", "give one: --hardware NAME")
+    return {best["matmul"]["dtype"]: best["matmul"]["value"], "bandwidth": best["read"]["value"]}
+
+
+def _collect(
+    run: dict[str, Any], rates: dict[str, float], found: dict[tuple[str, str], list[Observation]], left_out: Counter[str]
+) -> None:
+    for case in run["cases"]:
+        if case["status"] in ("failed", "unreliable") or not case["time_s"]:
+            left_out[case["status"] if case["status"] in ("failed", "unreliable") else "failed"] += 1
+        elif case["dtype"] not in rates:
+            left_out["no rate of its type"] += 1
+        else:
+            shape = case["shape"]
+            one = Observation(
+                case["id"],
+                case["phase"],
+                case["flops"] / rates[case["dtype"]],
+                case["bytes"] / rates["bandwidth"],
+                case["time_s"],
+                deviation(case),
+                _group(case),
+                shape.get("m"),
+            )
+            found.setdefault((case["class"], case["dtype"]), []).append(one)
+
+
+def _group(case: dict[str, Any]) -> str:
+    """The shape that is left out whole: a weight, a vector width of an operation, or an attention call's tokens."""
+    shape = case["shape"]
+    if case["class"] in ("gemm", "experts"):
+        return "x".join(str(shape.get(letter)) for letter in ("n", "k"))
+    if case["class"] == "attention":
+        return "x".join(str(shape.get(letter)) for letter in _BATCHED)
+    return f"{case['operation']} {shape.get('n')}"
+
+
+def _fitted(part: list[Observation], launch: list[float]) -> Fitted:
+    default = load_efficiency().profile.factors[-1]
+    start = Law(default.compute.expected, default.bandwidth.expected, max(1e-9, min(launch, default=_LAUNCH_S)), None)
+    return fitting.fit(part, start.launch_s, start=start)
+
+
+def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box: dict[str, tuple[float, float]]) -> Factor:
+    law = one.law
+    ratios = sorted((one.held_out or one.residuals).values())
+    low = math.exp(min(-_LEAST_SPREAD, quantile(ratios, 0.1)))
+    high = math.exp(max(_LEAST_SPREAD, quantile(ratios, 0.9)))
+    launch_low, launch_high = one.intervals.get("launch_s", (law.launch_s, law.launch_s))
+    flags = [
+        f"{name} reaches {value:.3g} of its ceiling: operands in cache, a wrong datasheet, or a wrong count"
+        for name, value, n in (("compute", law.compute, one.compute_cases), ("bandwidth", law.bandwidth, one.bandwidth_cases))
+        if value > 1 and n
+    ]
+    if len(part) < _FEW:
+        flags.append(f"only {len(part)} case{'s' if len(part) > 1 else ''}: no validation")
+    if not one.compute_cases:
+        flags.append("no case was bound by compute: that efficiency is the default's")
+    if not one.bandwidth_cases:
+        flags.append("no case was bound by memory: that efficiency is the default's")
+    default = load_efficiency().profile.factors[-1]
+    return Factor(
+        operator_classes=[op_class],
+        compute_dtypes=[dtype],
+        compute=_spread(law.compute, low, high, one.compute_cases),
+        bandwidth=_spread(law.bandwidth, low, high, one.bandwidth_cases),
+        link=default.link,
+        launch_s=Latency(
+            low=min(launch_low, law.launch_s), expected=law.launch_s, high=max(launch_high, law.launch_s), n=len(part)
+        ),
+        knee=law.knee,
+        intervals=one.intervals,
+        box=box,
+        cases=len(part),
+        fit_error=_by_phase(one.residuals, part),
+        held_out_error=_by_phase(one.held_out, part),
+        flags=flags,
+    )
+
+
+def _box(runs: Sequence[dict[str, Any]], part: list[Observation]) -> dict[str, tuple[float, float]]:
+    """Least and largest size of each letter of the shape."""
+    ids = {o.case_id for o in part}
+    sizes: dict[str, list[float]] = {}
+    for case in (c for run in runs for c in run["cases"] if c["id"] in ids):
+        for letter, size in case["shape"].items():
+            sizes.setdefault(letter, []).append(float(size))
+    return {letter: (min(found), max(found)) for letter, found in sizes.items()}
+
+
+def _spread(value: float, low: float, high: float, n: int) -> Spread:
+    return Spread(low=value * low, expected=value, high=value * high, n=n)
+
+
+def _untold(spread: Spread) -> Spread:
+    """A default's spread, which no case of this fit bears on."""
+    return Spread(low=spread.low, expected=spread.expected, high=spread.high, n=0)
+
+
+def _errors(ratios: Sequence[float], by_phase: dict[str, schema.Errors] | None = None) -> schema.Errors | None:
+    found = fitting.errors(ratios)
+    return schema.Errors(**asdict(found), by_phase=by_phase or {}) if found else None
+
+
+def _by_phase(ratios: dict[str, float], part: list[Observation]) -> schema.Errors | None:
+    phases = {o.case_id: o.phase for o in part}
+    split = {p: _errors([r for i, r in ratios.items() if phases[i] == p]) for p in sorted(set(phases.values()))}
+    return _errors(list(ratios.values()), {p: e for p, e in split.items() if e})
+
+
+def _origin(run: dict[str, Any], content_hash: str) -> RunOrigin:
+    environment = run["environment"]
+    return RunOrigin(
+        sha256=content_hash,
+        model=str(run.get("model", {}).get("id")),
+        device=str(environment.get("device", {}).get("name")),
+        started=str(environment.get("started", "")),
+        seen_sha256=sorted(short_hash(c["id"]) for c in run["cases"] if c["status"] in ("ok", "noisy")),
+    )
+
+
+def _environment(run: dict[str, Any]) -> dict[str, Any]:
+    environment = run["environment"]
+    torch, host, device = (environment.get(k) or {} for k in ("torch", "host", "device"))
+    return {
+        "device": device.get("name"),
+        "driver": device.get("driver"),
+        "torch": torch.get("version"),
+        "cuda": torch.get("cuda"),
+        "threads": host.get("threads"),
+        "system": host.get("system"),
+    }

@@ -1,0 +1,40 @@
+"""Steps of other sizes that the longer suites add: a fit needs rows from one token to many, and smooth models miss tile edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calc.operators import work as step_work
+from calc.operators.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Batches of further decode steps, prompt lengths of further prefills, and batches just over a tile edge, at which only
+    matrix products are timed."""
+
+    decode_batches: tuple[int, ...] = ()
+    prefill_lengths: tuple[int, ...] = ()
+    edges: tuple[int, ...] = ()
+
+    def steps(self, context_len: int) -> list[tuple[Work, tuple[str, ...]]]:
+        """Each step with the operator classes to take from it (empty: all)."""
+        found: list[tuple[Work, tuple[str, ...]]] = [(step_work.decode(b, context_len), ()) for b in self.decode_batches]
+        found += [(step_work.prefill(1, n), ()) for n in self.prefill_lengths]
+        return found + [(step_work.decode(b, context_len), ("gemm",)) for b in self.edges]
+
+
+#: By suite, on a CPU and on an accelerator: a product of 4096 rows takes a CPU seconds.
+_CPU = {
+    "standard": Grid((4, 16, 64), (32, 128), (17, 65)),
+    "full": Grid((2, 4, 8, 16, 32, 64, 128), (32, 64, 128, 256, 1024), (17, 33, 65, 129)),
+}
+_ACCELERATOR = {
+    "standard": Grid((4, 16, 64, 128), (256, 2048), (17, 65, 129)),
+    "full": Grid((2, 4, 8, 16, 32, 64, 128, 256), (256, 1024, 2048, 4096, 8192), (17, 33, 65, 129, 257)),
+}
+
+
+def for_suite(suite: str, kind: str) -> Grid:
+    """The steps that a suite adds on a kind of device; none for ``quick``."""
+    return (_CPU if kind == "cpu" else _ACCELERATOR).get(suite, Grid())

@@ -1,0 +1,75 @@
+"""Prefill and decode on different machines: how many of each, and what it costs to hand the KV cache over.
+
+DistServe, arXiv 2401.09670; Splitwise, arXiv 2311.18677 (transfer layer by layer behind the prefill that makes the next ones).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calc.arrays import Number, divide, maximum, minimum
+from calc.formula import formula
+from calc.serving.deployment import Deployment
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The cache of a prompt on its way from a prefill to a decode machine: ``bytes_per_rank`` over the link of each rank, ``time_s``
+    of all of it, and what of that the first token waits for when each layer is sent as soon as it is made (``exposed_s``)."""
+
+    bytes_per_rank: float
+    bandwidth_bytes_per_s: float
+    time_s: float
+    exposed_s: float
+
+
+@formula("cache_bytes / bandwidth")
+def transfer_s(cache_bytes: Number, bandwidth: float) -> Number:
+    """Seconds to send a cache over a link of ``bandwidth`` bytes per second in one direction."""
+    return cache_bytes / bandwidth
+
+
+@formula("transfer / layers + max(0, (layers - 1) / layers * (transfer - prefill))")
+def exposed_s(transfer: Number, prefill: Number, layers: int) -> Number:
+    """What remains of the transfer after the prefill when layers are sent one by one: the last layer where sending keeps up with
+    computing; else the link, busy from the end of the first layer on, is behind by what it lost on the others."""
+    return transfer / layers + maximum(0.0, (layers - 1) / layers * (transfer - prefill))
+
+
+@formula("min(prefill_machines / prefill_s, decode_machines * batch / (output_len * decode_s))")
+def request_rate(
+    prefill_machines: Number, decode_machines: Number, prefill_s: Number, decode_s: Number, batch: Number, output_len: Number
+) -> Number:
+    """Requests per second: what prefill makes or what decode finishes, whichever is less. ``prefill_s`` of one prompt, ``decode_s`` of
+    a step of ``batch`` requests."""
+    return minimum(prefill_machines / prefill_s, decode_machines * batch / (output_len * decode_s))
+
+
+@formula("prefill_s * batch / (output_len * decode_s)")
+def ratio(prefill_s: Number, decode_s: Number, batch: Number, output_len: Number) -> Number:
+    """Prefill machines per decode machine at which both are busy all the time."""
+    return divide(prefill_s * batch, output_len * decode_s)
+
+
+def split(machines: int, prefill_s: float, decode_s: float, batch: float, output_len: float) -> tuple[int, int]:
+    """The split of two machines or more into prefill and decode that carries most requests; the first of equals."""
+    pairs = [(first, machines - first) for first in range(1, machines)]
+    return max(pairs, key=lambda pair: request_rate(*pair, prefill_s, decode_s, batch, output_len))
+
+
+def rank_cache_bytes(deployment: Deployment, tokens: int) -> float:
+    """Ideal bytes of a sequence's cache on the rank that holds most; what ranks hold in common is sent once to each."""
+    return max((float(cache.ideal_bytes(tokens)) for cache in deployment.question().caches()), default=0.0)
+
+
+def transfer(deployment: Deployment, tokens: int, prefill_s: float) -> Transfer | None:
+    """Hand-over of a prompt of ``tokens`` whose prefill takes ``prefill_s``; each device has a network link of its own. None where the
+    profile knows none."""
+    link = deployment.hardware.profile.interconnect.scale_out_gb_per_s_per_direction_per_device
+    if not link:
+        return None
+    bandwidth = link * 1e9
+    size = rank_cache_bytes(deployment, tokens)
+    whole = float(transfer_s(size, bandwidth))
+    layers = deployment.model.profile.num_hidden_layers
+    return Transfer(size, bandwidth, whole, float(exposed_s(whole, prefill_s, layers)))

@@ -1,0 +1,82 @@
+"""A planted device comes back from its noisy times."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+
+from calc.measure.fit import Law, Observation, errors, fit
+
+PEAK, BANDWIDTH = 1e15, 3e12
+SHAPES = (
+    (4096, 4096),
+    (6144, 4096),
+    (28672, 4096),
+    (4096, 14336),
+    (8192, 8192),
+    (10240, 8192),
+    (57344, 8192),
+    (8192, 28672),
+    (1024, 4096),
+)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+def observations(law: Law, seed: int, *, noise: float = 0.02, gross: float = 0.03, tile: float = 0.0, element: int = 2):
+    random, found = Random(seed), []
+    for n, k in SHAPES:
+        for m in ROWS:
+            compute, memory = 2 * m * n * k / PEAK, (m * k + n * k + m * n) * element / BANDWIDTH
+            true = law.launch_s + ((compute / law.compute) ** law.knee + (memory / law.bandwidth) ** law.knee) ** (1 / law.knee)
+            true *= math.exp(random.gauss(0, noise) + random.uniform(0, tile)) * (
+                random.uniform(1.3, 2) if random.random() < gross else 1
+            )
+            found.append(
+                Observation(f"{n}x{k}x{m}", "decode" if m <= 256 else "prefill", compute, memory, true, 0.01, f"{n}x{k}", m)
+            )
+    return found
+
+
+@pytest.mark.parametrize("planted", [Law(0.72, 0.86, 4e-6, 3.0), Law(0.5, 0.95, 1e-6, 8.0)])
+def test_planted_parameters_come_back_over_many_seeds(planted):
+    inside = {"compute": 0, "bandwidth": 0, "launch_s": 0}
+    seeds = range(15)
+    for seed in seeds:
+        found = fit(observations(planted, seed), 2e-6, bootstrap=40, validate=seed == 0)
+        assert found.law.compute == pytest.approx(planted.compute, rel=0.03)
+        assert found.law.bandwidth == pytest.approx(planted.bandwidth, rel=0.02)
+        assert found.law.launch_s == pytest.approx(planted.launch_s, rel=0.25)
+        assert (found.law.knee or 16) == pytest.approx(planted.knee, rel=1.01)  # 8 is hard to tell from the larger of both
+        for name, (low, high) in found.intervals.items():
+            inside[name] += low * 0.99 <= getattr(planted, name) <= high * 1.01
+        assert seed or errors(list(found.held_out.values())).median < 0.04
+    assert all(n >= 0.8 * len(seeds) for n in inside.values()), inside
+
+
+def test_an_unmodelled_loss_lowers_the_efficiency_by_its_mean():
+    planted = Law(0.72, 0.86, 4e-6, 3.0)
+    found = fit(observations(planted, 1, tile=0.06), 2e-6, bootstrap=0)
+    assert found.law.compute == pytest.approx(0.72 * math.exp(-0.03), rel=0.02)
+
+
+def test_what_no_case_tells_stays_at_its_prior():
+    planted = Law(0.7, 0.8, 4e-6, 3.0)
+    rows = [o for o in observations(planted, 2, gross=0) if o.rows == 1]
+    found = fit(rows, 3e-6, start=Law(0.6, 0.6, 3e-6, None), bootstrap=0)
+    assert found.compute_cases == 0
+    assert found.law.knee is None
+    assert found.law.compute == pytest.approx(0.6, rel=0.02)
+    assert found.law.bandwidth == pytest.approx(0.8, rel=0.05)
+
+
+def test_more_than_the_ceiling_is_kept():
+    found = fit(observations(Law(1.4, 1.2, 1e-6, 3.0), 3), 1e-6, bootstrap=0)
+    assert found.law.compute > 1.3
+    assert found.law.bandwidth > 1.15
+
+
+def test_errors_of_nothing():
+    assert errors([]) is None
+    assert errors([0.1, -0.1]).bias == pytest.approx(1)
