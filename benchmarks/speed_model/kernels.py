@@ -166,7 +166,7 @@ def _all_reduce(record: Mapping[str, Any], hardware: HardwareProfile) -> Built:
     if wires is None:
         raise SkipError(f"no link between devices known for {hardware.id}")
     collective = Collective("all-reduce", ranks, message)
-    price = network.cost(collective, wires, one_shot_kernels="custom" in str(record["engine"]))
+    price = network.cost(collective, wires, direct_kernels="custom" in str(record["engine"]))
     measured = record["measured"]
     seconds = float(measured["us"]) * 1e-6 if measured.get("us") else 0.0
     if not seconds and measured.get("bus_gb_per_s"):
@@ -174,7 +174,7 @@ def _all_reduce(record: Mapping[str, Any], hardware: HardwareProfile) -> Built:
     if not seconds:
         raise SkipError("neither a time nor a rate was measured")
     parts = {"latency": float(price.latency_s), "bytes": float(price.bytes_s), "fill": float(price.fill_s)}
-    sizes = {f"{'one-shot' if price.one_shot else 'allreduce'}.{part}": size for part, size in parts.items()}
+    sizes = {f"{'direct' if price.direct else 'allreduce'}.{part}": size for part, size in parts.items()}
     return (
         sizes,
         float(network.floor_s(collective, wires)),

@@ -16,14 +16,13 @@ from benchmarks.speed_model.case import Case, SkipError, groups
 from benchmarks.speed_model.steps import Setup, setup
 from calc.errors import RoofcastError
 from calc.operators.step import step_operators
-from calc.operators.work import Work, decode, prefill
+from calc.operators.work import decode, prefill
 from calc.timing.calibrated import Calibrated
 from calc.timing.terms import Mix, Sizes
 
 #: Share of memory that engines fill, and the most sequences they run at once, where the record states neither.
 _MEMORY_SHARE = 0.9
 _MOST_SEQUENCES = {"tensorrt-llm": 2048, "vllm": 1024, "sglang": 1024}
-_PER_PASS = ("prefill.weights", "prefill.fixed", "prefill.tiles")
 
 
 @dataclass(frozen=True)
@@ -63,21 +62,21 @@ def _compose(record: Mapping[str, Any], found: Setup) -> Composition:
     if batch and measured.get("output_tokens_per_s"):
         batch = int(batch)
         step, prompt = decode(batch, context), prefill(batch, inputs)
-        whole = _add(_scaled(found.sizes(step), outputs), _packed(found, prompt))
+        whole = _add(_scaled(found.sizes(step), outputs), found.sizes(prompt))
         floor = outputs * found.floor_s(step) + found.floor_s(prompt)
         seconds = batch * outputs / float(measured["output_tokens_per_s"])
         return Composition("static", whole, floor, seconds, found.mix(step))
     if batch and measured.get("ms_per_step"):
         batch = int(batch)
         step = decode(batch, context)
-        whole = _add(found.sizes(step), _scaled(_packed(found, prefill(1, inputs)), batch / outputs))
+        whole = _add(found.sizes(step), _scaled(found.sizes(prefill(1, inputs)), batch / outputs))
         # Requests that keep step with each other never meet a prompt while they decode: the floor is the step alone.
         seconds = float(measured["ms_per_step"]) / 1e3
         return Composition("loaded", whole, found.floor_s(step), seconds, found.mix(step))
     if measured.get("output_tokens_per_s"):
         batch = _most_sequences(found, context)
         step = decode(batch, context)
-        prompts = _packed(found, prefill(1, inputs), shared=True)
+        prompts = _beside_others(found, inputs)
         whole = _add(_scaled(found.sizes(step), 1 / batch), _scaled(prompts, 1 / outputs))
         floor = found.floor_s(step) / batch + float(prompts.get("prefill.linear", 0.0)) / outputs
         seconds = 1 / float(measured["output_tokens_per_s"])
@@ -85,13 +84,10 @@ def _compose(record: Mapping[str, Any], found: Setup) -> Composition:
     raise SkipError("neither a time per output token nor a rate was measured")
 
 
-def _packed(found: Setup, work: Work, *, shared: bool = False) -> Sizes:
-    """A prefill whose prompts are packed into passes of the engine's size; ``shared``: with other prompts beside it."""
-    sizes = found.sizes(work)
-    passes = float(work.tokens) / found.setting.micro_batch
-    whole = max(1.0, -(-float(work.tokens) // found.setting.micro_batch))
-    wanted = passes if shared else max(passes, 1.0)
-    return {term: seconds * wanted / whole if term in _PER_PASS else seconds for term, seconds in sizes.items()}
+def _beside_others(found: Setup, inputs: int) -> Sizes:
+    """The share of one prompt in passes that are filled with prompts like it."""
+    together = max(1, found.setting.micro_batch // inputs)
+    return _scaled(found.sizes(prefill(together, inputs)), 1 / together)
 
 
 def _scaled(sizes: Sizes, factor: float) -> Sizes:

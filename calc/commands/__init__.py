@@ -24,6 +24,8 @@ _COMMANDS = (
     "models",
     "hardware",
     "measure",
+    "fit",
+    "report",
     "check",
     "schema",
     "env",

@@ -18,14 +18,17 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    result = calc.estimate_deployment(deployment, workload, opt.draft(options, deployment))
+    draft = opt.draft(options, deployment)
+    result = calc.estimate_deployment(deployment, workload, draft)
 
     from calc.report import estimate as report
     from calc.report import explain, pictures, records, table
 
     output.emit(
         options,
-        document=lambda: records.document("estimate", deployment, workload, records.estimate_record(result), result.warnings),
+        document=lambda: records.document(
+            "estimate", deployment, workload, records.estimate_record(result), result.warnings, draft
+        ),
         page=lambda: report.page(deployment, result),
         rows=lambda: [table.flatten(records.inputs(deployment, workload) | records.estimate_record(result))],
         picture=lambda: pictures.estimate(deployment, result),

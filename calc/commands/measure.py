@@ -42,7 +42,7 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
 
     import calc
     from calc.commands import output
-    from calc.measure import session
+    from calc.measure import grid, session
     from calc.report import measurement as report
     from calc.report import records
 
@@ -54,7 +54,7 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
     patterns = None if only is None else [p.strip() for p in only.split(",") if p.strip()]
     dtype = options.get("dtype") or "auto"
     if options.get("list_"):
-        suite = session.grids.for_suite(options.get("suite") or "quick", options.get("device") or "cpu")
+        suite = grid.for_suite(options.get("suite") or "quick", options.get("device") or "cpu")
         work = session.list_cases(loaded[0].profile, dtype=dtype, only=patterns, grid=suite, **sizes)
         cases = [
             {"id": c.id, "phase": c.phase, "class": c.op_class, "calls": c.calls, "flops": c.flops, "bytes": c.bytes}

@@ -8,8 +8,12 @@ import typer
 
 from calc.commands import options as opt
 
+_CHUNKED = opt.flag(
+    "chunked", "--chunked", help="The prompt in chunks of --max-num-batched-tokens, the rest of the batch decoding beside it."
+)
 
-@opt.takes(opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT)
+
+@opt.takes(_CHUNKED, opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT)
 def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """The life of a request: TTFT, each token's latency as the context grows, and the cost without a KV cache."""
     import calc
@@ -21,26 +25,32 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    result = calc.estimate_deployment(deployment, workload, opt.draft(options, deployment))
+    draft = opt.draft(options, deployment)
+    result = calc.estimate_deployment(deployment, workload, draft)
     if not (result.fit.fits and deployment.has_rates):
-        empty = records.request_record(result.request, result.speculation) | {"tokens": None, "without_cache": None}
+        empty = records.request_record(result.request, result.speculation) | report.UNANSWERED
         empty |= {"memory": records.fit_record(result.fit)}
         output.emit(
             options,
-            document=lambda: records.document("request", deployment, workload, empty, result.warnings),
+            document=lambda: records.document("request", deployment, workload, empty, result.warnings, draft),
             page=lambda: estimate_report.page(deployment, result),
             rows=lambda: [table.flatten(empty)],
         )
         raise typer.Exit(0 if result.fit.fits else 1)
 
+    from calc.serving.chunking import chunked_prefill
+    from calc.serving.handover import handover
     from calc.serving.life import life
 
     found = life(deployment, workload)
-    record = report.record(found, records.request_record(result.request, result.speculation)) | {"memory": records.fit_record(result.fit)}
+    chunked = chunked_prefill(deployment, workload, result.capacity.max_num_batched_tokens) if options.get("chunked") else None
+    moved = handover(deployment, workload)
+    record = report.record(found, records.request_record(result.request, result.speculation))
+    record |= report.further(chunked, moved) | {"memory": records.fit_record(result.fit)}
     output.emit(
         options,
-        document=lambda: records.document("request", deployment, workload, record, result.warnings),
-        page=lambda: report.page(deployment, workload, found, result),
+        document=lambda: records.document("request", deployment, workload, record, result.warnings, draft),
+        page=lambda: report.page(deployment, workload, found, result, chunked, moved),
         rows=lambda: [
             {"token": t, "context_len": c, "latency_s": a, "without_cache_s": b}
             for t, c, a, b in zip(found.token, found.context, found.latency_s, found.uncached_latency_s, strict=True)

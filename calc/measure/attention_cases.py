@@ -10,12 +10,15 @@ from calc.profiles.model import ChunkedAttention, Heads, ModelProfile, SlidingAt
 
 #: Kinds that keep a key and a value per head and token; latent and compressed ones share bytes between them.
 _KINDS = ("full", "sliding", "chunked", "cross")
+#: Multi-head latent attention: keys and values made from the latent, or the latent itself as one head that holds both.
+_LATENT = ("naive", "absorbed")
 _NEEDED = ("tokens", "sequences", "pairs", "keys", "heads", "kv_heads", "head_dim", "v_head_dim")
 
 
 def kernel(operator: Operator, model: ModelProfile) -> tuple[str, dict[str, Any], dict[str, Any]] | str:
     """(kernel, shape, parameters) of a softmax attention over per-head keys and values, or the reason why it has no kernel."""
-    shape, kind = operator.shape, operator.detail.get("mask")
+    shape, path = operator.shape, operator.detail.get("path")
+    kind = operator.detail.get("mask", "full" if path in _LATENT else None)
     if kind not in _KINDS or any(key not in shape for key in _NEEDED):
         return f"no kernel for {operator.name} of this kind yet"
     sequences = int(shape["sequences"])
@@ -28,7 +31,7 @@ def kernel(operator: Operator, model: ModelProfile) -> tuple[str, dict[str, Any]
         return f"no kernel for the mask of {kind} attention yet"
     sizes = {"b": sequences, "q": new, "kv": seen}
     heads = {"h": int(shape["heads"]), "hkv": int(shape["kv_heads"]), "d": int(shape["head_dim"]), "dv": int(shape["v_head_dim"])}
-    return "attention", sizes | heads, mask
+    return "attention", sizes | heads, mask | ({"shared": True} if path == "absorbed" else {})
 
 
 def _mask(operator: Operator, model: ModelProfile, new: int, seen: int, visible: int) -> dict[str, Any] | None:

@@ -29,12 +29,13 @@ def build(case: Case, space: Workspace) -> Kernel:
     b, new, seen, h, hkv, d, dv = (case.shape[x] for x in ("b", "q", "kv", "h", "hkv", "d", "dv"))
     # Scores of keys from the arena and queries of the inverse deviation are those of N(0, 1) operands.
     query = space.normal(b, h, new, d, deviation=1 / space.deviation)
-    key_elements, value_elements = b * hkv * seen * d, b * hkv * seen * dv
+    shared = case.parameters.get("shared", False)  # values are the first part of the keys (an absorbed latent)
+    key_elements, value_elements = b * hkv * seen * d, 0 if shared else b * hkv * seen * dv
     space.charge((b, h, new, dv), space.element_bytes)  # the result, which the call allocates
-    pairs = [
-        (kv[:key_elements].view(b, hkv, seen, d), kv[key_elements:].view(b, hkv, seen, dv))
-        for kv in space.operands(key_elements + value_elements)
-    ]
+    caches = space.operands(key_elements + value_elements)
+    keys = [kv[:key_elements].view(b, hkv, seen, d) for kv in caches]
+    values = [k[..., :dv] if shared else kv[key_elements:].view(b, hkv, seen, dv) for k, kv in zip(keys, caches, strict=True)]
+    pairs = list(zip(keys, values, strict=True))
     options: dict[str, Any] = {}
     mask = None
     if case.parameters["mask"] == "causal" and new == seen:
@@ -61,6 +62,8 @@ def build(case: Case, space: Workspace) -> Kernel:
         return force(backend)
 
     words = f"scaled_dot_product_attention, engine torch-sdpa, backend {backend.lower()}"
+    if shared:
+        words += ", values are views of the keys"
     if mask is not None:
         words += ", explicit mask (masked pairs are computed)"
     return Kernel(calls, compare, words, 1, (key_elements + value_elements) * space.element_bytes, around)

@@ -224,6 +224,10 @@ def _kernel(operator: Operator, model: ModelProfile) -> Chosen | str:
     if op_class == "gemm" and {"m", "n", "k"} <= shape.keys():
         sizes: dict[str, Any] = {key: int(shape[key]) for key in ("m", "n", "k", "copies") if key in shape}
         return ("grouped_gemm" if "copies" in sizes else "gemm"), sizes, {}
+    if op_class == "experts" and {"m", "n", "k", "active"} <= shape.keys():
+        active = max(1, round(float(shape["active"])))
+        sizes = {"rows": max(active, round(float(shape["m"] * shape["active"]))), "active": active}
+        return "experts", sizes | {key: int(shape[key]) for key in ("n", "k")}, {}
     if op_class == "attention":
         return attention_cases.kernel(operator, model)
     rows: dict[str, Any] = {key: int(shape[key]) for key in ("m", "n") if key in shape}

@@ -19,6 +19,7 @@ from calc.timing.roofline import Ceilings
 _READING = ("gemm", "attention")
 _UNITS = {"matmul": "flop/s", "read": "byte/s", "read_sum": "byte/s", "copy": "byte/s", "launch": "s", "launch_eager": "s"}
 _FINALISTS = 2
+WORKING_SET = "set_"
 _SEARCH_RULE = StopRule(min_samples=5, min_time_s=0.05, precision=0.02, max_time_s=0.2)
 
 
@@ -62,6 +63,16 @@ def candidates(plan: CeilingPlan, dtype: str, taken: Iterable[Case]) -> dict[str
     return found
 
 
+def working_sets(sizes: Iterable[int], dtype: str) -> dict[str, list[Case]]:
+    """Reads of one buffer by its bytes, from inside the caches to memory."""
+    return {
+        f"{WORKING_SET}{size}": [
+            _case(f"{WORKING_SET}{size}", "working_set", dtype, {"elements": size // ELEMENT_BYTES[dtype]}, 0, size)
+        ]
+        for size in sizes
+    }
+
+
 def largest_operand_bytes(cases: Iterable[Case]) -> int:
     """Bytes of the largest matrix or cache that any case rotates over."""
     return max((_operand_bytes(c) for c in cases), default=1 << 20)
@@ -70,7 +81,7 @@ def largest_operand_bytes(cases: Iterable[Case]) -> int:
 def _operand_bytes(case: Case) -> int:
     shape, element = case.shape, ELEMENT_BYTES[case.dtype]
     if "k" in shape:
-        return int(shape["n"] * shape["k"] * shape.get("copies", 1) * element)
+        return int(shape["n"] * shape["k"] * shape.get("copies", shape.get("active", 1)) * element)
     if case.kernel == "attention":
         return int(shape["b"] * shape["kv"] * shape["hkv"] * (shape["d"] + shape["dv"]) * element)
     if "elements" in shape:
@@ -112,6 +123,8 @@ def collect(results: Iterable[CaseResult]) -> tuple[Ceiling, ...]:
         if result.time_s is None or result.minimum_s is None:
             continue
         name = result.case.operation
+        if name not in _UNITS:
+            continue
         times = (result.time_s, result.minimum_s, *(result.interval_s or ()))
         values = [t if _UNITS[name] == "s" else _rate(result.case, name, t) for t in times]
         interval: Interval | None = (min(values[2:]), max(values[2:])) if values[2:] else None

@@ -119,21 +119,34 @@ def _time(law: Any, operator: Operator, ceilings: roofline.Ceilings | None) -> f
 
 
 def _verdict(row: Row, *, trusted: bool) -> str:
+    return verdict(row.status, row.measured_s, row.interval_s, row.predicted_s, row.predicted_interval_s, trusted=trusted)
+
+
+def verdict(
+    status: str,
+    measured_s: float | None,
+    interval_s: Interval | None,
+    predicted_s: float | None,
+    predicted_interval_s: Interval | None,
+    *,
+    trusted: bool = True,
+) -> str:
     """agrees, fast or slow (the operator against its prediction), unclear, or the status that forbids a verdict."""
-    if row.status in ("unreliable", "failed", "not measured"):
-        return row.status
-    if row.error is None or row.measured_s is None or row.predicted_interval_s is None or row.interval_s is None:
+    if status in ("unreliable", "failed", "not measured"):
+        return status
+    if not measured_s or not predicted_s or predicted_interval_s is None or interval_s is None:
         return "unclear"
     if not trusted:
         return "unreliable"
-    low, high = row.interval_s
-    if (high - low) / row.measured_s > _UNCLEAR_WIDTH:
+    low, high = interval_s
+    if (high - low) / measured_s > _UNCLEAR_WIDTH:
         return "unclear"
-    if row.predicted_interval_s[1] >= low and row.predicted_interval_s[0] <= high:
+    if predicted_interval_s[1] >= low and predicted_interval_s[0] <= high:
         return "agrees"
-    if abs(row.error) <= _SMALL_ERROR:
+    error = predicted_s / measured_s - 1
+    if abs(error) <= _SMALL_ERROR:
         return "agrees"
-    return "fast" if row.error > 0 else "slow"
+    return "fast" if error > 0 else "slow"
 
 
 def _with_shares(rows: list[Row]) -> list[Row]:

@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from calc.errors import UsageError
@@ -153,7 +152,7 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
     ]
     if len(part) < _FEW:
         flags.append(f"only {len(part)} case{'s' if len(part) > 1 else ''}: no validation")
-    if not one.compute_cases:
+    if not one.compute_cases and any(o.compute_s > 0 for o in part):
         flags.append("no case was bound by compute: that efficiency is the default's")
     if not one.bandwidth_cases:
         flags.append("no case was bound by memory: that efficiency is the default's")
@@ -168,7 +167,7 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
             low=min(launch_low, law.launch_s), expected=law.launch_s, high=max(launch_high, law.launch_s), n=len(part)
         ),
         knee=law.knee,
-        intervals=one.intervals,
+        intervals={name: (_short(a), _short(b)) for name, (a, b) in one.intervals.items()},
         box=box,
         cases=len(part),
         fit_error=_by_phase(one.residuals, part),
@@ -188,7 +187,12 @@ def _box(runs: Sequence[dict[str, Any]], part: list[Observation]) -> dict[str, t
 
 
 def _spread(value: float, low: float, high: float, n: int) -> Spread:
-    return Spread(low=value * low, expected=value, high=value * high, n=n)
+    return Spread(low=_short(value * low), expected=_short(value), high=_short(value * high), n=n)
+
+
+def _short(value: float) -> float:
+    """Five digits: more than any fit knows."""
+    return float(f"{value:.5g}")
 
 
 def _untold(spread: Spread) -> Spread:
@@ -198,7 +202,16 @@ def _untold(spread: Spread) -> Spread:
 
 def _errors(ratios: Sequence[float], by_phase: dict[str, schema.Errors] | None = None) -> schema.Errors | None:
     found = fitting.errors(ratios)
-    return schema.Errors(**asdict(found), by_phase=by_phase or {}) if found else None
+    if found is None:
+        return None
+    return schema.Errors(
+        n=found.n,
+        median=_short(found.median),
+        p90=_short(found.p90),
+        worst=_short(found.worst),
+        bias=_short(found.bias),
+        by_phase=by_phase or {},
+    )
 
 
 def _by_phase(ratios: dict[str, float], part: list[Observation]) -> schema.Errors | None:

@@ -195,6 +195,18 @@ def _attention(case: Case, space: Workspace) -> Kernel:
     return attention_kernels.build(case, space)
 
 
+def _experts(case: Case, space: Workspace) -> Kernel:
+    from calc.measure import expert_kernels
+
+    return expert_kernels.build(case, space)
+
+
+def _working_set(case: Case, space: Workspace) -> Kernel:
+    """The same bytes read again and again: in cache while they fit."""
+    view = space.operands(case.shape["elements"])[0].view(space.torch.float32)
+    return Kernel([partial(space.torch.sum, view)], None, "torch.sum as fp32 of one buffer", 1, view.numel() * 4)
+
+
 def _rotary(case: Case, space: Workspace) -> Kernel:
     from calc.measure import rotary_kernels
 
@@ -204,6 +216,8 @@ def _rotary(case: Case, space: Workspace) -> Kernel:
 BUILDERS: dict[str, Builder] = {
     "gemm": _gemm,
     "grouped_gemm": _grouped_gemm,
+    "experts": _experts,
+    "working_set": _working_set,
     "attention": _attention,
     "rms_norm": _norm,
     "layer_norm": _norm,

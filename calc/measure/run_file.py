@@ -110,6 +110,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path} is no JSON: {fault}", "a truncated run file cannot be used; measure again") from None
     if not isinstance(run, dict) or run.get("schema") != SCHEMA:
         found = run.get("schema") if isinstance(run, dict) else None
+        if isinstance(found, str) and found.startswith(SCHEMA.rpartition("/")[0] + "/"):
+            raise ProfileError(f"{path}: schema: {found!r} is of another version", f"this one reads {SCHEMA}; update roofcast")
         raise ProfileError(f"{path} is no run file: schema {found!r}", f"this version reads {SCHEMA}")
     return run
 

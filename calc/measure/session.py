@@ -111,8 +111,8 @@ def measure(
         stack.callback(runner.close)
         record = environment.record(torch, facts, chosen)
         session = Session(
-            model, work, facts, runner, clock, monitor, settings, record, plan,
-            rounds=SUITES[suite].rounds, hardware=hardware, output=output, progress=progress,
+            model, work, facts, runner, clock, monitor, settings, record, plan, rounds=SUITES[suite].rounds,
+            working_sets=grids.for_suite(suite, kind).working_sets, hardware=hardware, output=output, progress=progress,
         )  # fmt: skip
         session.notices += first_notices(model, facts, chosen)
         return session.run(start, start + budget)
@@ -133,6 +133,7 @@ class Session:
     plan: CeilingPlan
     rounds: int = 5
     rule: StopRule = field(default_factory=StopRule)
+    working_sets: tuple[int, ...] = ()
     hardware: HardwareProfile | None = None
     output: Path | None = None
     progress: Progress = silent
@@ -159,6 +160,7 @@ class Session:
         begin = self.clock.now()
         self.progress(ProgressEvent("ceilings", "looking for the ceilings of this device"))
         groups = ceiling_module.candidates(self.plan, self.work.dtype, self.work.cases)
+        groups |= ceiling_module.working_sets(self.working_sets, self.work.dtype)
         self.ceilings = ceiling_module.search(bench, groups, _CEILING_SHARE * max(0.0, deadline_s - begin))
         for done, state in enumerate(self.cases):
             self.progress(ProgressEvent("prepare", f"first timing of {state.case.id}", done + 1, len(self.cases)))
@@ -201,7 +203,7 @@ class Session:
             ceilings=found,
             ceiling_cases=results,
             cases=cases,
-            hardware=_datasheet(self.hardware) if self.hardware else None,
+            hardware=datasheet_record(self.hardware) if self.hardware else None,
             rows=rows,
             phases=phases,
             not_measured=self.work.not_measured,
@@ -255,7 +257,7 @@ class Session:
         )
 
 
-def _datasheet(hardware: HardwareProfile) -> dict[str, Any]:
+def datasheet_record(hardware: HardwareProfile) -> dict[str, Any]:
     """The rates that predictions of this device start from."""
     rates = roofline.datasheet(hardware)
     return {

@@ -5,7 +5,7 @@ Sources: GQA arXiv 2305.13245; FlashAttention arXiv 2205.14135, 2307.08691 (fuse
 
 from __future__ import annotations
 
-from calc.arrays import Number, minimum
+from calc.arrays import Number, divide, minimum
 from calc.operators import work as step_work
 from calc.operators.cache_law import CacheLaw
 from calc.operators.context import LayerContext
@@ -108,14 +108,14 @@ def visible(mixer: Heads, work: step_work.Work) -> tuple[Number, Number]:
     return pairs, keys
 
 
-def score_bytes(operator: Operator, work: step_work.Work, element_bytes: int = 4) -> Number:
-    """Bytes that one call on one rank would move besides its own if it stored its scores in memory instead of keeping them on chip:
-    written, read and written by softmax, read for the weighted sum, all s x c of them whatever the mask.
+def score_bytes(operator: Operator, element_bytes: int = 4) -> Number:
+    """Bytes that one call of an attention kernel on one rank would move besides its own if it stored its scores in memory: written,
+    read and written by softmax, read for the weighted sum, whatever the mask hides. The requests of the step are alike.
 
-    FlashAttention, arXiv 2205.14135, keeps them on chip. Scores of 4 bytes are fp32.
+    FlashAttention, arXiv 2205.14135, keeps the scores on chip. ``element_bytes`` 4: they are fp32.
     """
-    scores = sum(g.count * g.new * (g.cached + g.new) for g in work.groups)
-    return 4 * operator.shape["heads"] * scores * element_bytes
+    shape = operator.shape
+    return 4 * shape["heads"] * shape["tokens"] * divide(shape["keys"], shape["sequences"]) * element_bytes
 
 
 def operators(mixer: Heads, ctx: LayerContext) -> list[Operator]:

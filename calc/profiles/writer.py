@@ -1,4 +1,7 @@
-"""Model and efficiency profiles → YAML that a person would write: defaults left out, short lists on one line. It loads back to an equal struct."""
+"""Model and efficiency profiles → YAML that a person would write: defaults left out, short lists on one line.
+
+It loads back to an equal struct.
+"""
 
 from __future__ import annotations
 

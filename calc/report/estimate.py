@@ -88,6 +88,12 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
             f"{format_bytes(sizes['kv_cache'])} are left. Largest batch at this length: {fit.largest_batch or 0:,}; "
             f"longest context at this batch: {fit.largest_context or 0:,}."
         )
+    if fit.host_stream_s and fit.missing_bytes_per_gpu:
+        hidden = f"; steps of {format_number(fit.host_hidden_tokens, 3)} tokens hide it" if fit.host_hidden_tokens else ""
+        lines.append(
+            f"Weights left in host memory for the missing {format_bytes(fit.missing_bytes_per_gpu)} would cost every step at least "
+            f"{format_seconds(fit.host_stream_s)} on the host link{hidden}."
+        )
     return lines
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from calc.report.estimate import speculation_rows, title
+from calc.report.estimate import speculation_rows, spread, title
+from calc.report.records import range_record
 from calc.report.table import Column, Page, Table
+from calc.serving.chunking import ChunkedPrefill
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate
+from calc.serving.handover import Handover
 from calc.serving.life import Life
 from calc.serving.request import Workload
 from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds
@@ -31,7 +35,36 @@ def record(life: Life, request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def page(deployment: Deployment, workload: Workload, life: Life, result: Estimate) -> Page:
+UNANSWERED: dict[str, Any] = dict.fromkeys(("tokens", "without_cache", "disaggregation", "kv_offload"))
+
+
+def further(chunked: ChunkedPrefill | None, moved: Handover) -> dict[str, Any]:
+    """Further ``results`` of ``request``: the prompt in chunks where asked for, prefill and decode apart, the cache kept by the host."""
+    found: dict[str, Any] = {}
+    if chunked:
+        chunks = [{"new_tokens": c.new, "cached_tokens": c.cached, "time_s": range_record(c.time_s)} for c in chunked.chunks]
+        found["chunked_prefill"] = {
+            "running_decodes": chunked.decodes,
+            "max_num_batched_tokens": chunked.budget,
+            "ttft_s": range_record(chunked.ttft_s),
+            "whole_prompt_s": range_record(chunked.whole_s),
+            "decode_itl_s": range_record(chunked.decode_s),
+            "mixed_itl_s": range_record(chunked.mixed_s),
+            "chunks": chunks,
+        }
+    sent, kept = moved.transfer, moved.restore
+    found["disaggregation"] = {
+        "prefill_per_decode": moved.prefill_per_decode,
+        "requests_per_s": moved.requests_per_s,
+        "kv_transfer": sent and asdict(sent),
+    }
+    found["kv_offload"] = kept and asdict(kept) | {"recompute_s": range_record(kept.recompute_s)}
+    return found
+
+
+def page(
+    deployment: Deployment, workload: Workload, life: Life, result: Estimate, chunked: ChunkedPrefill | None, moved: Handover
+) -> Page:
     """Timeline of tokens, shares, and the cost of life without a cache; what drafts make of it where they are asked for."""
     headline = [
         title(deployment),
@@ -78,4 +111,38 @@ def page(deployment: Deployment, workload: Workload, life: Life, result: Estimat
     tables = [Table(columns, rows), Table((Column(""), Column("", right=True), Column("", right=True)), summary)]
     if result.speculation:
         tables.append(Table((Column(""), Column("")), speculation_rows(result.speculation), "speculative decoding"))
-    return Page(headline, tables, notes)
+    if chunked:
+        tables.append(_chunks(chunked))
+    return Page(headline, tables, [*_moved(moved), *notes])
+
+
+def _chunks(found: ChunkedPrefill) -> Table:
+    """The steps that carry the prompt; long prompts show the first and the last ones."""
+    shown = list(enumerate(found.chunks, 1))
+    shown = shown if len(shown) <= SHOWN else [*shown[: SHOWN // 2], *shown[-SHOWN // 2 :]]
+    rows = [[f"{i:,}", f"{c.new:,}", f"{c.cached:,}", f"{found.decodes:,}", spread(c.time_s)] for i, c in shown]
+    rows.append(["TTFT", f"{sum(c.new for c in found.chunks):,}", "", "", spread(found.ttft_s)])
+    rows.append(["whole prompt alone", "", "", "", spread(found.whole_s)])
+    if found.decodes:
+        rows.append(["decodes alone", "", "", f"{found.decodes:,}", spread(found.decode_s)])
+    columns = (Column("step"), *(Column(c, right=True) for c in ("new", "cached", "decodes", "time")))
+    return Table(columns, rows, f"one prompt in steps of {found.budget:,} tokens")
+
+
+def _moved(moved: Handover) -> list[str]:
+    """Sentences about the cache on its way to and from other places."""
+    lines = [
+        f"Prefill and decode apart: {format_number(moved.prefill_per_decode, 3)} prefill replicas keep a decode replica busy, at "
+        f"{format_number(moved.requests_per_s, 3)} requests/s."
+    ]
+    sent, kept = moved.transfer, moved.restore
+    if sent:
+        lines[0] += (
+            f" The cache takes {format_seconds(sent.time_s)} over the network, {format_seconds(sent.exposed_s)} of it unhidden."
+        )
+    if kept:
+        lines.append(
+            f"A cache kept by the host is back in {format_seconds(kept.restore_s)}; computing it again takes "
+            f"{format_seconds(kept.recompute_s.expected)}."
+        )
+    return lines

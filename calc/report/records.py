@@ -12,7 +12,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit, Roofline
 from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
-from calc.serving.speculation import Speculation
+from calc.serving.speculation import Draft, Speculation
 from calc.timing.step_time import OperatorTime, Range
 
 
@@ -158,6 +158,8 @@ def fit_record(fit: Fit) -> dict[str, Any]:
     }
     if not fit.fits:
         record |= {"too_large": fit.too_large, "largest_batch": fit.largest_batch, "largest_context": fit.largest_context}
+        record |= {"missing_bytes_per_gpu": fit.missing_bytes_per_gpu, "host_stream_s": fit.host_stream_s}
+        record["host_hidden_tokens"] = fit.host_hidden_tokens
     return record
 
 
@@ -262,13 +264,22 @@ def inputs(deployment: Deployment, workload: Workload | None) -> dict[str, Any]:
 
 
 def document(
-    command: str, deployment: Deployment, workload: Workload | None, results: dict[str, Any], warnings: tuple[tuple[str, str], ...]
+    command: str,
+    deployment: Deployment,
+    workload: Workload | None,
+    results: dict[str, Any],
+    warnings: tuple[tuple[str, str], ...],
+    draft: Draft | None = None,
 ) -> dict[str, Any]:
-    """The whole JSON answer about a deployment."""
+    """The whole JSON answer about a deployment, and its draft where there is one."""
     held = results.get("capacity", results)
     resolved = {name: held[name] for name in _RESOLVED if name in held}
     given = inputs(deployment, workload) | memory_inputs(deployment) | resolved
-    return envelope(command, given, [deployment.model, deployment.hardware], results, warnings)
+    read: list[Any] = [deployment.model, deployment.hardware]
+    if draft is not None:
+        given |= {"acceptance": list(draft.acceptance), "draft_model": draft.name}
+        read += [draft.deployment.model] if draft.deployment and not draft.part_of_model else []
+    return envelope(command, given, read, results, warnings)
 
 
 _RESOLVED = ("engine_version", "max_model_len", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")

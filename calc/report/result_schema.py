@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from calc.report.plan_schema import plan_schema
+
 _TIME_RANGE = {
     "type": "object",
     "description": "A time in seconds. Nothing beats `floor`; `low`, `expected` and `high` carry `evidence`. All null where no speed is "
@@ -119,6 +121,62 @@ _CRITICAL = {
     "context_kv_equals_weights": _number("Sum of contexts over the batch at which KV read equals weights read."),
     "context_never_compute_bound": _number("Mean context beyond which decode is memory-bound at every batch."),
 }
+_SPECULATION = {
+    "draft": _text("What proposes tokens: next-token layers, a draft model, or ngram."),
+    "speculative_tokens": _integer("Drafts a round."),
+    "acceptance": {
+        "type": "array",
+        "items": {"type": "number"},
+        "description": "Share of drafts kept if all before were, by position; the last one stands for all further positions.",
+    },
+    "tokens_per_round": _number("Expected tokens of a round: the drafts that are kept and the model's own next token."),
+    "draft_s": _TIME_RANGE,
+    "verify_s": _TIME_RANGE,
+    "round_s": _TIME_RANGE | {"description": "All draft steps and the step that verifies them."},
+    "tpot_s": _TIME_RANGE | {"description": "Time per output token: round_s / tokens_per_round."},
+    "e2e_s": _TIME_RANGE | {"description": "TTFT + (output - 1) x this TPOT."},
+    "draft_cost": _number("One draft step in plain decode steps."),
+    "verify_cost": _number("The step that verifies in plain decode steps."),
+    "speedup": _number("Plain TPOT / this TPOT, at the expected times."),
+    "best_speculative_tokens": _integer("Drafts a round that are fastest, of 0 to 32."),
+    "best_speedup": _number("Speed-up with that many."),
+}
+_CHANGE = {
+    "change": _text("What is twice as good: bandwidth, compute, link, launch (half its time), kv_cache_format (half its bytes)."),
+    "time_s": _TIME_RANGE,
+    "saved": _number("Share of the step's expected time that goes away."),
+}
+_CHUNKED = {
+    "running_decodes": _integer("Requests that decode in the same steps: the rest of the batch."),
+    "max_num_batched_tokens": _integer("Most tokens of a step, decodes included."),
+    "ttft_s": _TIME_RANGE | {"description": "Sum of the steps that carry the prompt."},
+    "whole_prompt_s": _TIME_RANGE | {"description": "The same prompt in a step of its own."},
+    "decode_itl_s": _TIME_RANGE | {"description": "Time between tokens of the decodes without the prompt."},
+    "mixed_itl_s": _TIME_RANGE | {"description": "Time between their tokens in the longest step with it."},
+    "chunks": {"type": "array", "items": {"type": "object"}},
+}
+_APART = {
+    "prefill_per_decode": _number("Prefill replicas per decode replica at which both are busy all the time."),
+    "requests_per_s": _number("Requests per second that one decode replica then finishes."),
+    "kv_transfer": {
+        "type": ["object", "null"],
+        "description": "The prompt's cache over the network of each device; null where no network is known.",
+        "properties": {
+            "bytes_per_rank": _number("Cache of the rank that holds most."),
+            "bandwidth_bytes_per_s": _number("Network of one device, one direction."),
+            "time_s": _number("All of it."),
+            "exposed_s": _number("What the first token waits for when each layer is sent as soon as it is made."),
+        },
+    },
+}
+_KV_OFFLOAD = {
+    "tokens": _integer("Length of the prompt whose cache the host keeps."),
+    "bytes_per_rank": _number("Cache of the rank that holds most."),
+    "bandwidth_bytes_per_s": _number("Link between a device and its host, one direction."),
+    "restore_s": _number("The cache over that link."),
+    "recompute_s": _TIME_RANGE | {"description": "Prefill of the same prompt."},
+    "break_even_bytes_per_s": _number("Restoring wins on any faster link."),
+}
 _REQUEST = {
     "ttft_s": _TIME_RANGE | {"description": "Time to first token: prefill of the whole prompt, ending with the first token."},
     "tpot_s": _TIME_RANGE | {"description": "Time per output token: the mean decode step of the request."},
@@ -134,6 +192,9 @@ _MEMORY = {
     "too_large": _text("The term that does not fit (only when it does not)."),
     "largest_batch": _integer("Largest batch at this length that fits (only when it does not)."),
     "largest_context": _integer("Longest context at this batch that fits (only when it does not)."),
+    "missing_bytes_per_gpu": _integer("Bytes beyond the usable memory (only when it does not fit)."),
+    "host_stream_s": _number("Those bytes over the host link: what a step would wait at least if weights stayed in host memory."),
+    "host_hidden_tokens": _number("Tokens in a step from which products hide that; null for mixtures of experts."),
 }
 
 
@@ -146,6 +207,7 @@ def result_schema() -> dict[str, Any]:
     step = _object(_STEP, "One step, summed over the ranks of one replica.")
     operators = {"type": "array", "items": _object(_OPERATOR, "Figures of one call summed over the ranks of a replica.")}
     listed = _object(_STEP | {"operators": operators}, "One step with its operators.")
+    changes = {"type": "array", "items": _object(_CHANGE)}
     nullable_step = {"anyOf": [step, {"type": "null"}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -168,12 +230,31 @@ def result_schema() -> dict[str, Any]:
                 {
                     "prefill": step,
                     "decode": nullable_step,
-                    "request": _object(_REQUEST),
+                    "request": _object(_REQUEST | {"speculation": _object(_SPECULATION, "Where --acceptance is given.")}),
                     "memory": _object(_MEMORY),
                     "capacity": _object(_CAPACITY),
                 }
             ),
-            "roofline": _object({"prefill": listed, "decode": listed, "critical": _object(_CRITICAL), "memory": _object(_MEMORY)}),
+            "roofline": _object(
+                {
+                    "prefill": listed,
+                    "decode": listed,
+                    "critical": _object(_CRITICAL),
+                    "sensitivity": _object({"prefill": changes, "decode": changes}, "What would help, the most helpful first."),
+                    "memory": _object(_MEMORY),
+                }
+            ),
+            "request": _object(
+                _REQUEST
+                | {
+                    "speculation": _object(_SPECULATION, "Where --acceptance is given."),
+                    "chunked_prefill": _object(_CHUNKED, "Where --chunked is given."),
+                    "disaggregation": _object(_APART, "Prefill and decode on machines of their own, at the expected times."),
+                    "kv_offload": _object(_KV_OFFLOAD, "Null where the host link is not known."),
+                    "memory": _object(_MEMORY),
+                }
+            ),
             "capacity": _object(_CAPACITY),
+            "plan": plan_schema(_TIME_RANGE),
         },
     }

@@ -103,9 +103,9 @@ def score_text(phase: Phase) -> str | None:
     """What attention would move if it stored its scores."""
     scores = fused = 0.0
     for operator in phase.operators:
-        if operator.op_class == "attention" and "heads" in operator.shape:
+        if operator.op_class == "attention" and "sequences" in operator.shape:
             calls = operator.count * operator.ranks
-            scores += float(score_bytes(operator, phase.work)) * calls
+            scores += float(score_bytes(operator)) * calls
             fused += float(operator.bytes) * calls
     if not fused:
         return None

@@ -80,7 +80,7 @@ def chunked_prefill(deployment: Deployment, workload: Workload, budget: int | No
             f"the prompt would take {-(-new_tokens // room):,} steps of {room:,} tokens",
             f"raise --max-num-batched-tokens to at least {decodes - (-new_tokens // MAX_CHUNKS):,}",
         )
-    chunks = []
+    chunks: list[Chunk] = []
     for new, cached in spans(workload.input_len, workload.cached_len, room):
         step = mixed_step(new, cached, decodes, workload.decode_context, first=not chunks)
         chunks.append(Chunk(new, cached, evaluate(deployment, step).time_s))

@@ -51,12 +51,6 @@ def ratio(prefill_s: Number, decode_s: Number, batch: Number, output_len: Number
     return divide(prefill_s * batch, output_len * decode_s)
 
 
-def split(machines: int, prefill_s: float, decode_s: float, batch: float, output_len: float) -> tuple[int, int]:
-    """The split of two machines or more into prefill and decode that carries most requests; the first of equals."""
-    pairs = [(first, machines - first) for first in range(1, machines)]
-    return max(pairs, key=lambda pair: request_rate(*pair, prefill_s, decode_s, batch, output_len))
-
-
 def rank_cache_bytes(deployment: Deployment, tokens: int) -> float:
     """Ideal bytes of a sequence's cache on the rank that holds most; what ranks hold in common is sent once to each."""
     return max((float(cache.ideal_bytes(tokens)) for cache in deployment.question().caches()), default=0.0)

@@ -8,8 +8,10 @@ from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
 from calc.operators import work
 from calc.operators.step import is_encoder_only
+from calc.profiles.model import Experts
 from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
+from calc.serving.offload import host_link, host_stream_s, streaming_pays_tokens
 from calc.serving.phase import Phase, evaluate
 from calc.serving.request import Latency, Workload, latency
 from calc.serving.sensitivity import Change, sensitivity
@@ -20,7 +22,9 @@ from calc.units import format_bytes
 @dataclass(frozen=True)
 class Fit:
     """Whether a workload fits. When it does not, ``too_large`` names the term, and the largest batch (at this length) and the
-    longest context (at this batch) that do fit are offered."""
+    longest context (at this batch) that do fit are offered; ``host_stream_s`` is what the ``missing_bytes_per_gpu`` would take over the
+    host link, once a step, if weights were left in host memory; steps of ``host_hidden_tokens`` or more hide it behind their products.
+    None: no link is known."""
 
     fits: bool
     capacity_bytes_per_gpu: int
@@ -29,6 +33,9 @@ class Fit:
     too_large: str | None = None
     largest_batch: int | None = None
     largest_context: int | None = None
+    missing_bytes_per_gpu: int | None = None
+    host_stream_s: float | None = None
+    host_hidden_tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,26 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
         return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
     too_large = "weights" if fixed >= held.capacity_bytes_per_gpu * held.gpu_memory_utilization else "kv_cache"
     longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if weights_fit else 0
-    return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, sequences if weights_fit else 0, longest), held
+    missing = max(0, used - int(held.capacity_bytes_per_gpu * held.gpu_memory_utilization))
+    streamed, hidden = _streaming(deployment, missing)
+    largest = sequences if weights_fit else 0
+    return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, largest, longest, missing, streamed, hidden), held
+
+
+def _streaming(deployment: Deployment, missing_bytes: int) -> tuple[float | None, float | None]:
+    """Seconds a step to stream ``missing_bytes`` of weights from the host, and the tokens in a step from which products hide them (of
+    dense weights, which every token is multiplied with)."""
+    link = host_link(deployment.hardware.profile)
+    if not link or not missing_bytes:
+        return None, None
+    weight, peak = (
+        deployment.numbers.weight("feed_forward"),
+        deployment.ceilings.peak(deployment.numbers.compute_for("feed_forward")),
+    )
+    kinds = deployment.model.profile.layer_kinds.values()
+    dense = not any(isinstance(part, Experts) for kind in kinds for part in kind.feed_forwards)
+    hidden = streaming_pays_tokens(peak, link, weight.nominal_bits / 8) if peak and dense else None
+    return float(host_stream_s(missing_bytes, link)), hidden
 
 
 def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = None) -> Estimate:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, maximum
+from calc.arrays import Number, divide
 from calc.formula import formula
-from calc.memory.kv_cache import largest_context
+from calc.memory.budget import is_unified
 from calc.operators import work
 from calc.profiles.hardware import HardwareProfile
 from calc.serving.deployment import Deployment
@@ -14,34 +14,34 @@ from calc.serving.disaggregation import rank_cache_bytes
 from calc.serving.phase import evaluate
 from calc.timing.step_time import Range
 
-#: Longest cache that the search for the break-even looks at.
-_FAR = 1 << 20
-
 
 @dataclass(frozen=True)
 class Restore:
     """A cache of ``tokens`` kept in host memory: ``restore_s`` over the host link against ``recompute_s``, the prefill of the same
-    tokens. ``pays_from`` is the shortest prompt whose cache is worth restoring; None: none within a million tokens."""
+    tokens. Restoring wins on any link faster than ``break_even_bytes_per_s``."""
 
     tokens: int
     bytes_per_rank: float
     bandwidth_bytes_per_s: float
     restore_s: float
     recompute_s: Range
-    pays_from: int | None
+    break_even_bytes_per_s: float
 
 
 def host_link(hardware: HardwareProfile) -> float | None:
-    """Bytes per second between one device and its host, in one direction; None where the profile does not say."""
+    """Bytes per second between one device and its host, in one direction; None where the profile does not say, or both share one
+    memory."""
+    if is_unified(hardware):
+        return None
     wires = hardware.interconnect
     found = wires.host_link_gb_per_s_per_direction or wires.pcie_gb_per_s_per_direction
     return found * 1e9 if found else None
 
 
-@formula("max(step_s, offloaded_bytes / link)")
-def streamed_s(step_s: Number, offloaded_bytes: Number, link: float) -> Number:
-    """A step whose ``offloaded_bytes`` of weights come over the host link while the others work: the longer of the two at best."""
-    return maximum(step_s, offloaded_bytes / link)
+@formula("offloaded_bytes / link")
+def host_stream_s(offloaded_bytes: Number, link: float) -> Number:
+    """Seconds that bytes in host memory need to reach the device: a step that streams weights takes no less, a cache is back by then."""
+    return offloaded_bytes / link
 
 
 @formula("boundaries * tokens * row_bytes / link + layer_bytes / host_bandwidth")
@@ -66,12 +66,6 @@ def restore(deployment: Deployment, tokens: int) -> Restore | None:
     if link is None:
         return None
 
-    def recompute(length: int) -> Range:
-        return evaluate(deployment, work.prefill(1, length)).time_s
-
-    def loses(length: int) -> bool:
-        return rank_cache_bytes(deployment, length) / link >= float(recompute(length).expected or 0.0)
-
-    lost = largest_context(loses, _FAR)
     size = rank_cache_bytes(deployment, tokens)
-    return Restore(tokens, size, link, size / link, recompute(tokens), lost + 1 if lost < _FAR else None)
+    recompute = evaluate(deployment, work.prefill(1, tokens)).time_s
+    return Restore(tokens, size, link, float(host_stream_s(size, link)), recompute, float(divide(size, recompute.expected or 0.0)))

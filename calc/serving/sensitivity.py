@@ -75,7 +75,9 @@ def _half(time: Latency) -> Latency:
 
 def halved(cache: CacheFormat) -> CacheFormat:
     """A cache format of half the bytes, scales included."""
-    return _Halved(f"half of {cache.name}", cache.element_bits, cache.block, cache.block_bytes, cache.vector_bytes_extra, cache.packed)
+    return _Halved(
+        f"half of {cache.name}", cache.element_bits, cache.block, cache.block_bytes, cache.vector_bytes_extra, cache.packed
+    )
 
 
 class _Halved(CacheFormat):

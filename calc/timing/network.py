@@ -13,15 +13,17 @@ from calc.arrays import Number, maximum, minimum, where
 from calc.operators.operator import Collective
 from calc.profiles.hardware import HardwareProfile
 
-#: Messages up to this size go to one-shot kernels in engines that have them (vLLM custom_all_reduce: 512 KiB up to 4 ranks, then 256).
+#: Messages up to this size by number of ranks go to one-shot kernels in engines that have them, larger ones to two-shot kernels (reduce
+#: parts, gather parts) up to 8 MiB, beyond that to NCCL (vLLM csrc/custom_all_reduce.cuh).
 ONE_SHOT_BYTES = {2: 8 << 20, 4: 512 << 10, 8: 256 << 10}
-ONE_SHOT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "nim", "gpt-fast")
+TWO_SHOT_BYTES = 8 << 20
+DIRECT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "nim", "gpt-fast")
 _MICROSECOND = 1e-6
-#: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its bytes and its filling, a one-shot kernel's latency
-#: in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce`` and ``one-shot`` of
+#: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its bytes and its filling, a direct kernel's stage
+#: in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce`` and ``direct`` of
 #: the shared effect file).
 USUAL_STAGE, USUAL_BYTES, USUAL_FILL = 5.0, 1.2, 2.5
-USUAL_ONE_SHOT, USUAL_ONE_SHOT_BYTES = 5.5, 1.7
+USUAL_DIRECT, USUAL_DIRECT_BYTES = 5.5, 1.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,37 +109,38 @@ def floor_s(collective: Collective | None, wires: Link | None) -> Number:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Sizes of a collective's time in seconds at the nominal link: stages of 1 us, bytes, and the filling of a chunked pipeline (the
-    geometric mean of both). ``one_shot`` is 1 where a single kernel over peer memory carries the message, else 0 (elementwise)."""
+    geometric mean of both). ``direct`` is 1 where kernels over peer memory carry the message, else 0 (elementwise)."""
 
     latency_s: Number
     bytes_s: Number
     fill_s: Number
-    one_shot: Number
+    direct: Number
 
     @property
     def usual_s(self) -> Number:
         """Seconds that such a message usually takes between the devices of one host."""
         ring = self.latency_s * USUAL_STAGE + self.bytes_s * USUAL_BYTES + self.fill_s * USUAL_FILL
-        direct = self.latency_s * USUAL_ONE_SHOT + self.bytes_s * USUAL_ONE_SHOT_BYTES
-        return ring * (1 - self.one_shot) + direct * self.one_shot
+        peers = self.latency_s * USUAL_DIRECT + self.bytes_s * USUAL_DIRECT_BYTES
+        return ring * (1 - self.direct) + peers * self.direct
 
 
-def cost(collective: Collective, wires: Link, *, one_shot_kernels: bool = False) -> Cost:
-    """The algorithm by kind and message size. Ring and tree pass log2(ranks) + 1 stages; a one-shot all-reduce is one stage in which
-    each rank reads the whole message of every other."""
+def cost(collective: Collective, wires: Link, *, direct_kernels: bool = False) -> Cost:
+    """The algorithm by kind and message size. Ring and tree pass log2(ranks) + 1 stages. Direct kernels over peer memory take one
+    stage in which each rank reads the whole message of every other, or two stages in which it reads its part and then all parts."""
     ranks, seconds = collective.ranks, transfer_s(collective, wires)
     stages = 1.0 if collective.kind in ("send", "all-to-all") else 1.0 + math.log2(ranks)
     latency = stages * _MICROSECOND
     fill = (latency * seconds) ** 0.5
     peers = wires.kind in ("fabric", "bridge")
-    if collective.kind != "all-reduce" or not one_shot_kernels or not peers or ranks > max(ONE_SHOT_BYTES):
+    if collective.kind != "all-reduce" or not direct_kernels or not peers or ranks > max(ONE_SHOT_BYTES):
         return Cost(latency, seconds, fill, 0)
-    limit = next(size for most, size in ONE_SHOT_BYTES.items() if ranks <= most)
-    direct = where(collective.message_bytes <= limit, 1, 0)
-    all_read = (ranks - 1) * collective.message_bytes / wires.bandwidth
+    message = collective.message_bytes
+    one = where(message <= next(size for most, size in ONE_SHOT_BYTES.items() if ranks <= most), 1, 0)
+    direct = where(message <= TWO_SHOT_BYTES, 1, 0)
+    all_read = (ranks - 1) * message / wires.bandwidth
     return Cost(
-        _MICROSECOND * direct + latency * (1 - direct),
-        all_read * direct + seconds * (1 - direct),
+        _MICROSECOND * (2 - one) * direct + latency * (1 - direct),
+        all_read * one + seconds * (1 - one),
         fill * (1 - direct),
         direct,
     )
@@ -149,6 +152,13 @@ def destinations(num_experts: int, per_token: int, ranks: int) -> float:
     held = num_experts // ranks
     missed = math.comb(num_experts - held, per_token) / math.comb(num_experts, per_token)
     return ranks * (1 - missed)
+
+
+def copy_bytes(hidden_size: int, element_bytes: int, *, scale_block: int = 0) -> int:
+    """Bytes of one copy of a token on its way to an expert or back; with ``scale_block`` an fp32 scale for so many elements (DeepEP:
+    fp8 with a scale for 128 on the way there, 16 bit on the way back)."""
+    scales = -(-hidden_size // scale_block) * 4 if scale_block else 0
+    return hidden_size * element_bytes + scales
 
 
 def all_to_all_bytes(tokens: Number, copies: float, ranks: int, bytes_per_copy: float) -> Number:

@@ -68,7 +68,8 @@ def format_family(number_format: NumberFormat) -> str:
 @dataclass(frozen=True)
 class Setting:
     """Everything that effects key on. ``engine`` names the backend too where it is not the vendor's own; ``micro_batch`` is the
-    number of tokens of one pass of a prompt; ``layer_split`` the devices that hold layers in turn, one working at a time."""
+    number of tokens of one pass of a prompt; ``layer_split`` the devices that hold layers in turn, one working at a time;
+    ``expert_ranks`` the ranks that whole experts are dealt out to."""
 
     engine: str
     version: str
@@ -85,6 +86,7 @@ class Setting:
     tensor: int
     layer_split: int
     link: str = ""
+    expert_ranks: int = 1
 
     @property
     def family(self) -> str:
@@ -170,6 +172,7 @@ def setting(
         tensor=sharding.tensor,
         layer_split=layer_split,
         link=wires.label if wires else "",
+        expert_ranks=sharding.tensor if sharding.expert_parallel and has_experts else 1,
     )
 
 

@@ -7,7 +7,6 @@ published speeds better than the larger of two terms: kernels overlap their own 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from calc.arrays import Number, ceil_div, maximum, minimum, where
 from calc.operators.operator import Operator
@@ -58,20 +57,27 @@ class Mix:
 
 def mix(operators: list[Operator], setting: Setting, work: Work) -> Mix:
     """Split the work of a step. In a mixed step the groups with one new token decode."""
-    decode: Number = 0
-    for group in work.groups:
-        if work.phase == "decode" or (work.phase != "prefill" and isinstance(group.new, int) and group.new == 1):
-            decode = decode + group.count * group.new
-    prompt: Number = 0 if work.phase == "decode" else maximum(work.tokens - decode, 0)
+    decode, prompt = _split(work)
     passes = maximum(_ceil(prompt, setting.micro_batch), 1)
     speedup: Number = 1.0
     if setting.layer_split > 1:
         in_flight = maximum(minimum(prompt, _PIPELINE_TOKENS) / setting.micro_batch, 1)
         speedup = where(prompt > 0, network.pipeline_speedup(in_flight, setting.layer_split), 1.0)
     calls = sum(o.count for o in operators if o.collective is None)
-    decodes = 1 if work.phase == "decode" else where(decode > 0, 1, 0)
-    prompts = 1 if work.phase == "prefill" else where(prompt > 0, 1, 0)
-    return Mix(decode, prompt, passes, speedup, max(calls, 1), decodes, prompts)
+    return Mix(decode, prompt, passes, speedup, max(calls, 1), where(decode > 0, 1, 0), where(prompt > 0, 1, 0))
+
+
+def _split(work: Work) -> tuple[Number, Number]:
+    """Decode and prompt tokens; a pure step has a plain 0 of the other, so that arrays cost nothing for terms it lacks."""
+    if work.phase == "decode":
+        return work.tokens, 0
+    if work.phase == "prefill":
+        return 0, work.tokens
+    decode: Number = 0
+    for group in work.groups:
+        if isinstance(group.new, int) and group.new == 1:
+            decode = decode + group.count
+    return decode, maximum(work.tokens - decode, 0)
 
 
 def _ceil(tokens: Number, size: int) -> Number:
@@ -87,13 +93,13 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
         raise ValueError(f"{ceilings.name} has no rate for {operator.compute_dtype}")
     found = _fixed(setting, parts)
     if operator.op_class in ("gemm", "experts"):
-        _linear(found, operator, parts, peak, bandwidth)
+        _linear(found, operator, setting, parts, peak, bandwidth)
         _unpacking(found, operator, setting, parts, bandwidth)
     elif operator.op_class in ("attention", "recurrent"):
         _attention(found, operator, parts, peak, bandwidth)
     _weights(found, operator, parts, bandwidth)
     if operator.name == "lm_head":
-        found["decode.sequences"] = parts.decode_tokens * _MICROSECOND / operator.count
+        _add(found, "decode.sequences", parts.decode_tokens * (_MICROSECOND / operator.count))
     if setting.layer_split > 1:
         return {term: seconds / parts.speedup for term, seconds in found.items()}
     return found
@@ -102,29 +108,35 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
 def _fixed(setting: Setting, parts: Mix) -> Sizes:
     """1 us a layer and pass, shared by all calls: launches, small kernels, gaps. A step with a prompt runs without captured graphs."""
     seconds = setting.layers * _MICROSECOND / parts.calls
-    return {"decode.fixed": seconds * (1 - parts.prompts), "prefill.fixed": seconds * parts.passes * parts.prompts}
+    found: Sizes = {}
+    _add(found, "decode.fixed", seconds, 1 - parts.prompts)
+    _add(found, "prefill.fixed", seconds * parts.passes, parts.prompts)
+    return found
 
 
 def _weights(found: Sizes, operator: Operator, parts: Mix, bandwidth: float) -> None:
     """Weights cross memory once per pass; those of the head only in the last."""
     seconds = operator.weight_bytes / bandwidth
     passes = 1 if operator.name == "lm_head" else parts.passes
-    _add(found, "decode.weights", _times(seconds, parts.decodes))
-    _add(found, "prefill.weights", _times(seconds * passes, 1 - parts.decodes))
+    _add(found, "decode.weights", seconds, parts.decodes)
+    _add(found, "prefill.weights", seconds * passes, 1 - parts.decodes)
 
 
-def _linear(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwidth: float) -> None:
-    """Products of prompt rows, and of decode rows beyond the first (whose products hide behind the weights)."""
+def _linear(found: Sizes, operator: Operator, setting: Setting, parts: Mix, peak: float, bandwidth: float) -> None:
+    """Products of prompt rows, and of decode rows beyond the first (whose products hide behind the weights). Where whole experts are
+    dealt out to ranks, all wait for the one that most tokens come to."""
     seconds = operator.flops / peak
-    share = _share(parts.decode_tokens, parts.prompt_tokens)
+    if operator.op_class == "experts" and setting.expert_ranks > 1:
+        seconds = seconds * network.imbalance(setting.expert_ranks, operator.shape["m"] * operator.shape["active"])
+    share = _share(parts)
     if not _is_zero(share):
-        _add(found, "decode.compute", _times(seconds, share) * (1 - 1 / maximum(parts.decode_tokens, 1)))
-    _add(found, "prefill.linear", _times(seconds, 1 - share))
+        _add(found, "decode.compute", seconds, share * (1 - 1 / maximum(parts.decode_tokens, 1)))
+    _add(found, "prefill.linear", seconds, 1 - share)
     _add(found, "decode.kv", (operator.kv_write_bytes + operator.kv_read_bytes) / bandwidth)
     if operator.op_class == "experts":
         shape = operator.shape
         tile = 2 * _TILE_ROWS * shape["active"] * shape["n"] * shape["k"] / peak
-        _add(found, "prefill.tiles", _times(tile, parts.prompts) * parts.passes)
+        _add(found, "prefill.tiles", tile * parts.passes, parts.prompts)
 
 
 def _unpacking(found: Sizes, operator: Operator, setting: Setting, parts: Mix, bandwidth: float) -> None:
@@ -132,7 +144,7 @@ def _unpacking(found: Sizes, operator: Operator, setting: Setting, parts: Mix, b
     if not setting.unpacks_in_memory or operator.weight_format in ("", "bf16", "fp16", "fp32") or operator.name == "lm_head":
         return
     elements = operator.flops / (2 * maximum(parts.decode_tokens + parts.prompt_tokens, 1))
-    _add(found, "prefill.weights", _times(4 * elements / bandwidth * parts.passes, parts.prompts))
+    _add(found, "prefill.weights", 4 * elements / bandwidth * parts.passes, parts.prompts)
 
 
 def _attention(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwidth: float) -> None:
@@ -141,28 +153,26 @@ def _attention(found: Sizes, operator: Operator, parts: Mix, peak: float, bandwi
     seconds = operator.flops / peak
     share = _streaming_share(operator, parts)
     if not _is_zero(parts.decodes):
-        _add(found, "decode.kv", _times(maximum(streamed, _times(seconds, share)), parts.decodes))
-    _add(found, "prefill.attention", maximum(_times(seconds, 1 - share), _times(streamed, 1 - parts.decodes)))
+        _add(found, "decode.kv", maximum(streamed, seconds * share), parts.decodes)
+    if not _is_zero(parts.prompts):
+        _add(found, "prefill.attention", maximum(seconds * (1 - share), streamed * (1 - parts.decodes)), parts.prompts)
 
 
 def _streaming_share(operator: Operator, parts: Mix) -> Number:
-    """Share of an attention operator's products that belong to decode rows."""
-    pairs: Any = operator.shape.get("pairs")
-    keys: Any = operator.shape.get("keys")
-    if pairs is None or keys is None:
-        return _share(parts.decode_tokens, parts.prompt_tokens)
+    """Share of an attention operator's products that belong to decode rows: all without a prompt, none without decode rows; between,
+    each decode row sees as many pairs as keys."""
     if _is_zero(parts.prompts) or _is_zero(parts.decodes):
         return 1 - parts.prompts
-    alone = 1 - parts.prompts
-    ratio = maximum(keys, 0) / maximum(pairs, 1)
-    mixed = parts.decodes * where(ratio > 1, 1.0, ratio)
-    return alone + (1 - alone) * mixed
+    pairs, keys = operator.shape.get("pairs"), operator.shape.get("keys")
+    between = _share(parts) if pairs is None or keys is None else minimum(keys / maximum(pairs, 1), 1.0)
+    return 1 - parts.prompts * (1 - parts.decodes * between)
 
 
-def _share(decode: Number, prompt: Number) -> Number:
-    if _is_zero(decode) or _is_zero(prompt):
-        return 0.0 if _is_zero(decode) else 1.0
-    return decode / maximum(decode + prompt, 1e-9)
+def _share(parts: Mix) -> Number:
+    """Share of the tokens of a step that decode."""
+    if _is_zero(parts.prompts) or _is_zero(parts.decodes):
+        return 1 - parts.prompts
+    return parts.decode_tokens / maximum(parts.decode_tokens + parts.prompt_tokens, 1e-9)
 
 
 def _collective(operator: Operator, ceilings: Ceilings, setting: Setting) -> Sizes:
@@ -170,22 +180,19 @@ def _collective(operator: Operator, ceilings: Ceilings, setting: Setting) -> Siz
     collective, wires = operator.collective, ceilings.link
     if collective is None or wires is None:
         return {}
-    return {"collective": network.cost(collective, wires, one_shot_kernels=setting.family in network.ONE_SHOT_ENGINES).usual_s}
+    return {"collective": network.cost(collective, wires, direct_kernels=setting.family in network.DIRECT_ENGINES).usual_s}
 
 
 def _is_zero(value: Number) -> bool:
     return isinstance(value, (int, float)) and value == 0
 
 
-def _times(seconds: Number, factor: Number) -> Number:
-    """The product, without work where the factor is a plain 0 or 1."""
-    if isinstance(factor, (int, float)) and factor in (0, 1):
-        return seconds if factor else 0.0
-    return seconds * factor
-
-
-def _add(found: Sizes, term: str, seconds: Number) -> None:
-    found[term] = found.get(term, 0.0) + seconds
+def _add(found: Sizes, term: str, seconds: Number, share: Number = 1) -> None:
+    """Add ``seconds x share``; nothing where the share is a plain 0."""
+    if _is_zero(share):
+        return
+    seconds = seconds if isinstance(share, int) and share == 1 else seconds * share
+    found[term] = found[term] + seconds if term in found else seconds
 
 
 def step_sizes(operators: list[Operator], ceilings: Ceilings, setting: Setting, work: Work) -> Sizes:

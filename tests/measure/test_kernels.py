@@ -8,7 +8,7 @@ import pytest
 
 from calc.measure import kernels
 from calc.measure.cases import Case, workload
-from calc.measure.ceilings import candidates
+from calc.measure.ceilings import candidates, working_sets
 from calc.measure.device import DeviceFacts
 from calc.measure.runner import NotAvailable, OutOfMemory
 from calc.measure.torch_runner import TorchRunner
@@ -38,11 +38,23 @@ def grouped() -> Case:
     )
 
 
+def experts() -> Case:
+    sizes = {"rows": 11, "active": 4, "n": 64, "k": 48}
+    return Case("experts:experts_down_proj", "experts_down_proj", "experts", "prefill", "experts", sizes, "bf16", 1, 1)
+
+
+def absorbed() -> Case:
+    sizes = {"b": 2, "q": 1, "kv": 40, "h": 8, "hkv": 1, "d": 72, "dv": 64}
+    masks = {"mask": "none", "shared": True}
+    return Case("attention:attention", "attention", "attention", "decode", "attention", sizes, "bf16", 1, 1, parameters=masks)
+
+
 def all_cases(dtype: str) -> list[Case]:
     sizes = {"batch_size": 2, "input_len": 48, "context_len": 40}
     found = [c for model in (tiny_model(), odd_model()) for c in workload(model, dtype, **sizes).cases]
     found += [c for group in candidates(PLAN, dtype, found).values() for c in group]
-    return [*found, replace(grouped(), dtype=dtype)]
+    found += [c for group in working_sets((1 << 16,), dtype).values() for c in group]
+    return [*found, *(replace(c, dtype=dtype) for c in (grouped(), experts(), absorbed()))]
 
 
 @pytest.fixture(scope="module", params=["bf16", "fp16", "fp32"])

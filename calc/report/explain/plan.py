@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 from calc.formula import formula_of
 from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value
 from calc.serving import batching, cost
 from calc.serving.plan import Answer
-from calc.serving.replica import step_budget
+from calc.serving.replica import Load, Replica, step_budget
 
 
 def sections(answer: Answer) -> list[Section]:
@@ -17,77 +19,87 @@ def sections(answer: Answer) -> list[Section]:
     return [Section("Steady state of a replica", tuple(_replica(answer))), Section("Replicas and bill", tuple(_bill(answer)))]
 
 
-def _replica(answer: Answer) -> list[Step]:
-    option = answer.option
-    replica, load, at = option.replica, option.load, option.index(answer.replicas)
-    assert at is not None
-    traffic, part = replica.traffic, option.rules.part
-    decode, mixed, full, tail = (float(row[at]) for row in getattr(replica.step_s, part))
-    sure = f"{part}, {replica.step_s.evidence}"
-    chunk, running = replica.mean, float(replica.in_flight[at])
+@dataclass(frozen=True)
+class _At:
+    """An answer at its load: the replica, the figures and the step times of one point."""
 
-    def picked(value: object) -> float:
+    replica: Replica
+    load: Load
+    index: int
+    sure: str
+    decode_s: float
+    mixed_s: float
+    full_s: float
+    tail_s: float
+
+    def pick(self, value: Any) -> float:
+        """An array's figure at the point."""
         import numpy as np
 
-        return float(np.broadcast_to(value, replica.in_flight.shape)[at])  # type: ignore[call-overload]
+        return float(np.broadcast_to(value, self.replica.in_flight.shape)[self.index])
 
-    share = picked(chunk.share)
-    mean = batching.mean_step_s(decode, mixed, share)
-    limit, rate = float(load.limit[at]), float(load.rate[at])
-    tpot, others = float(load.tpot_s[at]), running - 1 if replica.closed else running
-    step_values = (
-        Value("decode_s", decode, "s", f"a step of {running:,.0f} requests that decode"),
-        Value("mixed_s", mixed, "s", f"a step with {picked(chunk.tokens):,.0f} prompt tokens beside {others:,.0f} requests"),
-        Value(
-            "share",
-            share,
-            "",
-            f"of the steps carry prompt: {traffic.mean_new_tokens:,.0f} tokens per {traffic.mean_output:,.0f} output tokens",
-        ),
-    )
-    by = places.name(batching.mean_step_s)
-    steps = [Step("mean step", formula_of(batching.mean_step_s), step_values, float(mean), "s", by, sure)]
-    pace = Value("pace", replica.pace, "", "layers of the largest pipeline stage over the mean")
-    steps.append(Step("TPOT", "mean_step * pace", (Value("mean_step", float(mean), "s"), pace), tpot, "s", evidence=sure))
-    room = (
-        Value("room", picked(chunk.room), "tokens", f"of the {step_budget(option.held):,} tokens of a step"),
-        Value("prompt", traffic.mean_new_tokens, "tokens"),
-        Value("full_s", full * replica.pace / replica.stages, "s", "a step filled with prompt"),
-    )
-    steps.append(
-        Step(
-            "prefill alone carries",
-            formula_of(batching.prefill_limit),
-            room,
-            limit,
-            "requests/s",
-            places.name(batching.prefill_limit),
-            sure,
-        )
-    )
-    own = float(batching.prompt_s(tail, picked(replica.tail.per_prompt), replica.stages))
-    wait = float(load.ttft_s[at]) - own
-    values = (
-        Value(
-            "wait",
-            wait,
-            "s",
-            f"rest of the running step and queue at {rate:,.3g} of {limit:,.3g} requests/s: {_queue(replica.closed)}",
-        ),
-        Value(
-            "own", own, "s", f"{picked(replica.tail.per_prompt):,.0f} steps of its own prompt of {traffic.tail.new_tokens:,} tokens"
-        ),
-    )
-    steps.append(Step("TTFT", "wait + own", values, float(load.ttft_s[at]), "s", evidence=sure))
-    if not replica.closed and rate < limit:
+
+def _at(answer: Answer) -> _At:
+    option, replica = answer.option, answer.option.replica
+    index, part = option.index(answer.replicas), option.rules.part
+    assert index is not None
+    steps = (float(row[index]) for row in getattr(replica.step_s, part))
+    return _At(replica, option.load, index, f"{part}, {replica.step_s.evidence}", *steps)
+
+
+def _replica(answer: Answer) -> list[Step]:
+    at = _at(answer)
+    steps = [*_mean_step(at), _prefill_limit(at, step_budget(answer.option.held)), _ttft(at)]
+    rate = at.pick(at.load.rate)
+    if not at.replica.closed and rate < at.pick(at.load.limit):
         little = (
-            Value("in_flight", running, "requests"),
-            Value("mean_output", traffic.mean_output, "tokens"),
-            Value("tpot_s", tpot, "s"),
+            Value("in_flight", at.pick(at.replica.in_flight), "requests"),
+            Value("mean_output", at.replica.traffic.mean_output, "tokens"),
+            Value("tpot_s", at.pick(at.load.tpot_s), "s"),
         )
         by = places.name(batching.request_rate)
         steps.append(Step("a replica carries", formula_of(batching.request_rate), little, rate, "requests/s", by, "Little's law"))
     return steps
+
+
+def _mean_step(at: _At) -> list[Step]:
+    chunk, traffic, running = at.replica.mean, at.replica.traffic, at.pick(at.replica.in_flight)
+    others = running - 1 if at.replica.closed else running
+    share = at.pick(chunk.share)
+    mean = float(batching.mean_step_s(at.decode_s, at.mixed_s, share))
+    each = f"{traffic.mean_new_tokens:,.0f} prompt tokens per {traffic.mean_output:,.0f} output tokens"
+    values = (
+        Value("decode_s", at.decode_s, "s", f"a step of {running:,.0f} requests that decode"),
+        Value("mixed_s", at.mixed_s, "s", f"a step with {at.pick(chunk.tokens):,.0f} prompt tokens beside {others:,.0f} requests"),
+        Value("share", share, "", f"of the steps carry prompt: {each}"),
+    )
+    pace = Value("pace", at.replica.pace, "", "layers of the largest pipeline stage over the mean")
+    tpot = at.pick(at.load.tpot_s)
+    return [
+        Step("mean step", formula_of(batching.mean_step_s), values, mean, "s", places.name(batching.mean_step_s), at.sure),
+        Step("TPOT", "mean_step * pace", (Value("mean_step", mean, "s"), pace), tpot, "s", evidence=at.sure),
+    ]
+
+
+def _prefill_limit(at: _At, budget: int) -> Step:
+    values = (
+        Value("room", at.pick(at.replica.mean.room), "tokens", f"of the {budget:,} tokens of a step"),
+        Value("prompt", at.replica.traffic.mean_new_tokens, "tokens"),
+        Value("full_s", at.full_s * at.replica.pace / at.replica.stages, "s", "a step filled with prompt"),
+    )
+    by = places.name(batching.prefill_limit)
+    return Step(
+        "prefill alone carries", formula_of(batching.prefill_limit), values, at.pick(at.load.limit), "requests/s", by, at.sure
+    )
+
+
+def _ttft(at: _At) -> Step:
+    pieces, ttft = at.pick(at.replica.tail.per_prompt), at.pick(at.load.ttft_s)
+    own = float(batching.prompt_s(at.tail_s, pieces, at.replica.stages))
+    queue = f"{at.pick(at.load.rate):,.3g} of {at.pick(at.load.limit):,.3g} requests/s: {_queue(at.replica.closed)}"
+    prompt = f"{pieces:,.0f} steps of its own prompt of {at.replica.traffic.tail.new_tokens:,} tokens"
+    wait = Value("wait", ttft - own, "s", f"rest of the running step and queue at {queue}")
+    return Step("TTFT", "wait + own", (wait, Value("own", own, "s", prompt)), ttft, "s", evidence=at.sure)
 
 
 def _queue(closed: bool) -> str:

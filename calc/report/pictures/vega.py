@@ -146,7 +146,7 @@ def _bars(bars: Bars, theme: Theme) -> Spec:
     ]
     most = max((v["end"] for v in values), default=1.0) or 1.0
     y = {"field": "label", "type": "nominal", "sort": None, "axis": {"title": None}}
-    axis = {"title": bars.axis.title, "format": "~g", "tickCount": 8}
+    axis = {"title": bars.axis.title, "tickCount": 8}
     x: Spec = {"field": "value", "type": "quantitative", "scale": {"domain": [0, most * 1.25]}, "axis": axis}
     hue = theme.hues[bars.tone % len(theme.hues)]
     tooltip = [{"field": "label"}, {"field": "text"}]
@@ -161,79 +161,43 @@ def _bars(bars: Bars, theme: Theme) -> Spec:
 
 
 def _stack(stack: Stack, theme: Theme) -> Spec:
-    total = sum(s.value for s in stack.shares) or 1.0
-    values, start = [], 0.0
-    for share in stack.shares:
-        wide = share.value / total * (WIDTH - 120) > 6.6 * max(len(share.name), len(share.text))
-        values.append(
-            {
-                "name": share.name, "text": share.text, "start": start, "end": start + share.value, "middle": start + share.value / 2,
-                "inside": share.name if wide else "", "figure": share.text if wide else "",
-            }
-        )  # fmt: skip
-        start += share.value
-    names = [s.name for s in stack.shares]
+    values = _parts(stack)
+    high = max([values[-1]["end"] if values else 1.0, *(r.value for r in stack.limits)])
+    axis = {"title": stack.axis.title, "format": "~s"}
+    x: Spec = {"field": "start", "type": "quantitative", "scale": {"domain": [0, high]}, "axis": axis}
     hues = [theme.grid if s.name == "free" else theme.hues[i % len(theme.hues)] for i, s in enumerate(stack.shares)]
-    high = max([start, *(r.value for r in stack.limits)])
-    x = {
-        "field": "start",
-        "type": "quantitative",
-        "scale": {"domain": [0, high]},
-        "axis": {"title": stack.axis.title, "format": "~s"},
-    }
-    middle = x | {"field": "middle"}
-    legend = {"title": None, "orient": "bottom", "columns": 3, "symbolType": "square", "labelExpr": "datum.label"}
-    color = {
-        "field": "key",
-        "type": "nominal",
-        "scale": {"domain": [f"{s.name} {s.text}" for s in stack.shares], "range": hues},
-        "legend": legend,
-    }
-    for value, name in zip(values, names, strict=True):
-        value["key"] = f"{name} {value['text']}"
-    ink = theme.ground
-    layer: list[Spec] = [
-        {
-            "mark": {"type": "bar", "stroke": theme.ground, "strokeWidth": 2, "height": 46},
-            "encoding": {"x": x, "x2": {"field": "end"}, "color": color, "tooltip": [{"field": "name"}, {"field": "text"}]},
-        },
-        {
-            "mark": {"type": "text", "dy": -8, "fontWeight": 600},
-            "encoding": {
-                "x": middle,
-                "text": {"field": "inside"},
-                "color": {"condition": {"test": "datum.name == 'free'", "value": theme.text}, "value": ink},
-            },
-        },
-        {
-            "mark": {"type": "text", "dy": 9},
-            "encoding": {
-                "x": middle,
-                "text": {"field": "figure"},
-                "color": {"condition": {"test": "datum.name == 'free'", "value": theme.text}, "value": ink},
-            },
-        },
-    ]
+    legend = {"title": None, "orient": "bottom", "columns": 3, "symbolType": "square"}
+    scale = {"domain": [v["key"] for v in values], "range": hues}
+    color = {"field": "key", "type": "nominal", "scale": scale, "legend": legend}
+    bar = {"type": "bar", "stroke": theme.ground, "strokeWidth": 2, "height": 46}
+    tooltip = [{"field": "name"}, {"field": "text"}]
+    layer: list[Spec] = [{"mark": bar, "encoding": {"x": x, "x2": {"field": "end"}, "color": color, "tooltip": tooltip}}]
+    ink = {"condition": {"test": "datum.name == 'free'", "value": theme.text}, "value": theme.ground}
+    for shown, mark in (("inside", {"dy": -8, "fontWeight": 600}), ("figure", {"dy": 9})):
+        encoding = {"x": x | {"field": "middle"}, "text": {"field": shown}, "color": ink}
+        layer.append({"mark": {"type": "text", **mark}, "encoding": encoding})
     for rule in stack.limits:
         data = {"values": [{"start": rule.value, "label": rule.label}]}
-        layer.append(
+        line = {"type": "rule", "color": theme.text, "strokeDash": [3, 3], "strokeWidth": 1.8}
+        text = {"type": "text", "align": "right", "dx": -4, "baseline": "top"}
+        layer.append({"data": data, "mark": line, "encoding": {"x": x}})
+        layer.append({"data": data, "mark": text, "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "label"}}})
+    title = _title(stack.title, stack.caption)
+    return {"title": title, "width": WIDTH - 120, "height": _STACK_HEIGHT + 16, "data": {"values": values}, "layer": layer}
+
+
+def _parts(stack: Stack) -> list[Spec]:
+    """Rows of the shares with their ends; names and figures stand inside where there is room, in the legend always."""
+    total = sum(s.value for s in stack.shares) or 1.0
+    rows, start = [], 0.0
+    for share in stack.shares:
+        end = start + share.value
+        wide = share.value / total * (WIDTH - 120) > 6.6 * max(len(share.name), len(share.text))
+        rows.append(
             {
-                "data": data,
-                "mark": {"type": "rule", "color": theme.text, "strokeDash": [3, 3], "strokeWidth": 1.8},
-                "encoding": {"x": x},
+                "name": share.name, "text": share.text, "key": f"{share.name} {share.text}", "start": start, "end": end,
+                "middle": (start + end) / 2, "inside": share.name if wide else "", "figure": share.text if wide else "",
             }
-        )
-        layer.append(
-            {
-                "data": data,
-                "mark": {"type": "text", "align": "right", "dx": -4, "baseline": "top"},
-                "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "label"}},
-            }
-        )
-    return {
-        "title": _title(stack.title, stack.caption),
-        "width": WIDTH - 120,
-        "height": _STACK_HEIGHT + 16,
-        "data": {"values": values},
-        "layer": layer,
-    }
+        )  # fmt: skip
+        start = end
+    return rows

@@ -1,0 +1,51 @@
+"""``roofcast fit``: an efficiency profile of this device from run files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from calc.commands import options as opt
+
+_OPTIONS = (
+    opt.text("hardware", "--hardware", help="Datasheet to take shares of. Default: the one the runs name.", metavar="NAME"),
+    opt.text("profile", "--output", "-o", help="Write the efficiency profile (YAML) here.", metavar="FILE"),
+)
+_OUTPUT = tuple(p for p in opt.OUTPUT if p.name != "output")
+
+
+@opt.takes(_OPTIONS, opt.PROFILES_DIR, _OUTPUT)
+def fit(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run files that measure wrote.")], **options: Any) -> None:
+    """Fit reached efficiencies to run files; use the profile with --efficiency FILE."""
+    from pathlib import Path
+
+    import msgspec
+
+    import calc
+    from calc.commands import output
+    from calc.measure import run_reader, session
+    from calc.measure.fitted_profile import fit_runs
+    from calc.profiles.writer import efficiency_yaml
+    from calc.report import fit as report
+    from calc.report import records
+
+    loaded = [run_reader.load(Path(name).expanduser()) for name in runs]
+    hardware = calc.load_hardware(options["hardware"], options.get("profiles_dir")) if options.get("hardware") else None
+    sheet = session.datasheet_record(hardware.profile) if hardware else None
+    profile = fit_runs([run for run, _ in loaded], [content_hash for _, content_hash in loaded], sheet)
+    if options.get("profile"):
+        output.write(efficiency_yaml(profile), options["profile"])
+    facts = msgspec.to_builtins(profile)
+    inputs = {"runs": len(runs), "hardware": hardware.name if hardware else None, "output": options.get("profile")}
+    output.emit(
+        options,
+        document=lambda: records.envelope("fit", inputs, [hardware] if hardware else [], facts, report.warnings(facts)),
+        page=lambda: report.page(facts, options.get("profile")),
+        rows=lambda: report.rows(facts),
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(fit)

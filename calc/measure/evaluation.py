@@ -1,0 +1,250 @@
+"""Measured against predicted from a run file alone: predictions at the run's own ceilings, or by an efficiency profile.
+
+error = predicted / measured - 1: positive means that roofcast promised slower than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from calc.measure import comparison, reasons
+from calc.measure.ceilings import as_roofline
+from calc.measure.fit import errors
+from calc.measure.fitted_profile import short_hash
+from calc.measure.prediction import Predictor, pair, predictor_of
+from calc.operators.operator import Operator
+from calc.timing import roofline
+from calc.timing.efficiency import Efficiency
+
+#: Verdicts of a pair that can be judged.
+JUDGED = ("agrees", "fast", "slow")
+_LEAST_RELIABLE = 0.80
+
+
+def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | None = None) -> dict[str, Any]:
+    """The record of a report: rows of both steps and of further cases, sums, summaries, the worst case and its likely reason."""
+    predictor = predictor_of(run, efficiency)
+    cases = {c["id"]: c for c in run["cases"]}
+    rows = [_operator_row(o, cases.get(o["case_id"] or ""), predictor) for o in run["operators"]]
+    known = {r["case_id"] for r in rows}
+    further = [_case_row(c, predictor) for c in run["cases"] if c["id"] not in known]
+    distinct = list({r["case_id"]: r for r in rows if r["case_id"]}.values()) + further
+    steps = [_step(phase, rows) for phase in ("prefill", "decode") if any(r["phase"] == phase for r in rows)]
+    judged = [r for r in distinct if r["verdict"] in JUDGED]
+    worst = max(judged, key=lambda r: abs(math.log1p(r["error"])), default=None)
+    return {
+        "model": run["model"],
+        "device": run["environment"].get("device", {}),
+        "environment": run["environment"],
+        "settings": run["settings"],
+        "complete": run["complete"],
+        "basis": _basis(run, content_hash, efficiency),
+        "ceilings": [_ceiling(c) for c in run["ceilings"] if c["chosen"]],
+        "datasheet": run.get("hardware"),
+        "rows": rows,
+        "further": further,
+        "steps": steps,
+        "groups": _groups(judged),
+        "counts": _counts(distinct),
+        "worst": worst and {"case_id": worst["case_id"], "error": worst["error"], "reason": reasons.likely(worst, cases)},
+        "not_measured": list(run.get("not_measured", ())),
+        "left_out": [
+            f"{r['case_id']}: {r['status']}" + (f", {r['note']}" if r["note"] else "") for r in distinct if not r["counts"]
+        ],
+        "bandwidth_curve": _curve(run),
+        "warnings": list(run.get("warnings", ())),
+    }
+
+
+def gate(record: dict[str, Any], limit: float) -> list[str]:
+    """Why a comparison does not pass ``limit`` (a share), one line per reason; an empty or unreliable one never passes."""
+    counts = record["counts"]
+    if not counts["cases"]:
+        return ["there is no case to compare"]
+    found = []
+    if counts["judged"] < _LEAST_RELIABLE * counts["cases"]:
+        found.append(f"only {counts['judged']} of {counts['cases']} cases can be judged, fewer than {_LEAST_RELIABLE:.0%}")
+    found += [
+        f"{g['class']} in {g['phase']}: median error {g['median']:.1%} of {g['n']} cases"
+        for g in record["groups"]
+        if g["bound"] is None and g["median"] > limit
+    ]
+    return found
+
+
+def _basis(run: dict[str, Any], content_hash: str, efficiency: Efficiency | None) -> dict[str, Any]:
+    """What the predictions rest on, and whether they knew the answers: then it is a fit residual and no validation."""
+    if efficiency is None:
+        return {"kind": "prediction", "words": "predicted from the ceilings measured in the same run", "id": None}
+    profile = efficiency.profile
+    words, kind = f"predicted with the efficiency profile {profile.id} ({efficiency.evidence})", "validation"
+    if profile.fit is not None:
+        seen = {h for r in profile.fit.runs for h in r.seen_sha256}
+        same = sum(short_hash(c["id"]) in seen for c in run["cases"])
+        if any(r.sha256 == content_hash for r in profile.fit.runs):
+            kind, words = "fit residual", words + "; it was fitted on this very run"
+        elif same:
+            kind, words = "fit residual", words + f"; it was fitted on {same} of these {len(run['cases'])} shapes in another run"
+        held = profile.fit.held_out_error
+        if kind == "fit residual" and held:
+            words += (
+                f"; its validation on shapes left out: median error {held.median:.1%}, 90 % within {held.p90:.1%} (n = {held.n})"
+            )
+    return {"kind": kind, "words": words, "id": profile.id}
+
+
+def _operator(record: dict[str, Any]) -> Operator:
+    """The operator that a row of the run file describes."""
+    kinds = record["bytes_by_kind"]
+    crossing = kinds["weight"] + kinds["kv_read"] + kinds["state"]
+    return Operator(
+        record["operation"],
+        record["op_class"],
+        record.get("layers", ""),
+        record["count"],
+        1,
+        record["shape"],
+        record["compute_dtype"],
+        flops=record["flops"],
+        weight_format=record["weight_format"],
+        weight_bytes=kinds["weight"],
+        activation_bytes=kinds["activation"],
+        kv_read_bytes=kinds["kv_read"],
+        kv_write_bytes=kinds["kv_write"],
+        state_bytes=kinds["state"],
+        stored_kv_bytes=kinds["compulsory"] - crossing,
+    )
+
+
+def _operator_row(record: dict[str, Any], case: dict[str, Any] | None, predictor: Predictor) -> dict[str, Any]:
+    row = _row(_operator(record), record["phase"], case, predictor)
+    return row | {"layers": record.get("layers"), "note": record.get("note") or row["note"], "launches": record["launches"]}
+
+
+def _case_row(case: dict[str, Any], predictor: Predictor) -> dict[str, Any]:
+    """A case that no step of the comparison holds."""
+    operator = Operator(
+        case["operation"], case["class"], "", 0, 1, case["shape"], case["dtype"], flops=case["flops"], activation_bytes=case["bytes"]
+    )  # fmt: skip
+    return _row(operator, case["phase"], case, predictor) | {"layers": None, "launches": case["launches"]}
+
+
+def _row(operator: Operator, phase: str, case: dict[str, Any] | None, predictor: Predictor) -> dict[str, Any]:
+    found = predictor.predict(operator, case["launches"] if case else 1)
+    status = case["status"] if case else "not measured"
+    measured, interval = (case["time_s"], pair(case["interval_s"])) if case else (None, None)
+    predicted = found.time_s if found else None
+    verdict = comparison.verdict(
+        status, measured, interval, predicted, found.interval_s if found else None, trusted=found is not None and found.trusted
+    )
+    if case and verdict in JUDGED and predictor.extrapolated(case):
+        verdict = "extrapolated"
+    sheet = predictor.datasheet
+    known = sheet is not None and operator.compute_dtype in sheet.peaks
+    return {
+        "phase": phase,
+        "operation": operator.name,
+        "class": operator.op_class,
+        "count": operator.count,
+        "shape": dict(operator.shape),
+        "dtype": operator.compute_dtype,
+        "case_id": case["id"] if case else None,
+        "kernel": case["kernel"] if case else None,
+        "status": status,
+        "verdict": verdict,
+        "counts": verdict in JUDGED,
+        "bound": found.bound if found else None,
+        "flops": float(operator.flops),
+        "bytes": float(operator.bytes),
+        "measured_s": measured,
+        "interval_s": interval,
+        "rounds": len(case["rounds"]) if case else 0,
+        "predicted_s": predicted,
+        "predicted_interval_s": found.interval_s if found else None,
+        "error": predicted / measured - 1 if predicted and measured else None,
+        "datasheet_s": float(roofline.honest(operator, sheet).time_s) if sheet is not None and known else None,
+        "gap": _gap(operator, measured, predictor, case["launches"] if case else 1),
+        "note": case["failure"] if case else None,
+    }
+
+
+def _gap(operator: Operator, measured: float | None, predictor: Predictor, launches: int) -> dict[str, float | None] | None:
+    """The measured time in parts: at datasheet rates, what this device's ceilings lack, launches, and what nothing explains."""
+    here = as_roofline(predictor.ceilings, operator.op_class, launches)
+    if measured is None or here is None or operator.compute_dtype not in here.peaks:
+        return None
+    roof = float(roofline.honest(operator, here).time_s)
+    sheet = predictor.datasheet
+    ideal = float(roofline.honest(operator, sheet).time_s) if sheet and operator.compute_dtype in sheet.peaks else None
+    return {
+        "datasheet_s": ideal,
+        "ceilings_s": roof - ideal if ideal is not None else None,
+        "launch_s": here.launch_s,
+        "unexplained_s": measured - roof - here.launch_s,
+    }
+
+
+def _step(phase: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sum over the measured operators of a phase, by the number of their calls, and its parts by operation."""
+    own = [r for r in rows if r["phase"] == phase and r["measured_s"]]
+    parts: dict[str, dict[str, Any]] = {}
+    for row in own:
+        part = parts.setdefault(row["operation"], {"operation": row["operation"], "measured_s": 0.0, "predicted_s": 0.0})
+        part["measured_s"] += row["count"] * row["measured_s"]
+        part["predicted_s"] += row["count"] * (row["predicted_s"] or 0.0)
+    measured = math.fsum(p["measured_s"] for p in parts.values())
+    predicted = math.fsum(p["predicted_s"] for p in parts.values())
+    whole = bool(own) and all(r["predicted_s"] for r in own)
+    return {
+        "phase": phase,
+        "measured_s": measured or None,
+        "predicted_s": predicted if whole else None,
+        "error": predicted / measured - 1 if whole and measured else None,
+        "parts": list(parts.values()),
+        "missing": sorted({r["operation"] for r in rows if r["phase"] == phase and not r["measured_s"]}),
+    }
+
+
+def _groups(judged: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Summaries by class and phase (``bound`` None), and by bound too."""
+    found = []
+    keys = sorted({(r["class"], r["phase"], b) for r in judged for b in ("", r["bound"] or "?")})
+    for op_class, phase, bound in keys:
+        part = [r for r in judged if (r["class"], r["phase"]) == (op_class, phase) and bound in ("", r["bound"] or "?")]
+        figures = errors([math.log1p(r["error"]) for r in part])
+        if figures is None:
+            continue
+        worst = max(part, key=lambda r: abs(math.log1p(r["error"])))
+        found.append(
+            {"class": op_class, "phase": phase, "bound": bound or None, "n": figures.n, "bias": figures.bias, "median": figures.median,
+             "p90": figures.p90, "worst": figures.worst, "worst_case_id": worst["case_id"]}
+        )  # fmt: skip
+    return found
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    verdicts = [r["verdict"] for r in rows]
+    return {"cases": len(rows), "judged": sum(v in JUDGED for v in verdicts)} | {
+        v: verdicts.count(v) for v in (*JUDGED, "unclear", "extrapolated", "unreliable", "failed")
+    }
+
+
+def _ceiling(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: record[key] for key in ("name", "dtype", "unit", "value", "best", "value_interval", "kernel", "status", "shape")}
+
+
+def _curve(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Bandwidth over working set, where the run measured it."""
+    return [
+        {
+            "name": c["name"],
+            "bytes": c["bytes"],
+            "bytes_per_s": c["bytes"] / c["time_s"],
+            "interval": [c["bytes"] / t for t in reversed(c["interval_s"])] if c["interval_s"] else None,
+            "status": c["status"],
+        }
+        for c in run["ceilings"]
+        if c["time_s"] and c["name"].startswith("set_")
+    ]

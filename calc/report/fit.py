@@ -1,0 +1,91 @@
+"""An efficiency profile that was fitted to runs, as a page: what is reached, how sure that is, and what was left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calc.report.table import Column, Page, Table
+from calc.units import format_percent, format_seconds
+
+_COLUMNS = (
+    Column("class"),
+    Column("dtype"),
+    Column("cases", right=True),
+    Column("compute", right=True),
+    Column("bandwidth", right=True),
+    Column("per call", right=True),
+    Column("knee", right=True, priority=2),
+    Column("fit error", right=True),
+    Column("held out", right=True),
+    Column("worst", right=True, priority=1),
+)
+
+
+def rows(facts: dict[str, Any]) -> list[dict[str, object]]:
+    """One record per class and type."""
+    found = []
+    for factor in facts["factors"]:
+        row: dict[str, object] = {"class": ";".join(factor.get("operator_classes", ())) or "others"}
+        row["dtype"] = ";".join(factor.get("compute_dtypes", ()))
+        for name in ("compute", "bandwidth", "launch_s"):
+            row |= {f"{name}.{end}": factor[name][end] for end in ("low", "expected", "high", "n")} if name in factor else {}
+        row |= {"knee": factor.get("knee"), "cases": factor.get("cases", 0)}
+        for name in ("fit_error", "held_out_error"):
+            row |= {f"{name}.{k}": v for k, v in (factor.get(name) or {}).items() if k != "by_phase"}
+        found.append(row)
+    return found
+
+
+def warnings(facts: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What is odd about the values."""
+    found = [
+        ("W_FIT", f"{' '.join(f.get('operator_classes', ()))} {' '.join(f.get('compute_dtypes', ()))}: {flag}")
+        for f in facts["factors"]
+        for flag in f.get("flags", ())
+    ]
+    found.append(("W_DEFAULT_EFFICIENCY", "operator classes without a measurement keep the documented default factors"))
+    return tuple(found)
+
+
+def page(facts: dict[str, Any], written: str | None) -> Page:
+    """The answer: one row per class and type."""
+    fit = facts["fit"]
+    held, own = fit.get("held_out_error"), fit.get("fit_error")
+    headline = [f"{facts['id']}: shares of the {fit['against']}, from {sum(f.get('cases', 0) for f in facts['factors'])} cases"]
+    if held:
+        headline.append(
+            f"validation, whole shapes left out: median error {format_percent(held['median'])}, 90 % within "
+            f"{format_percent(held['p90'])}, worst {format_percent(held['worst'])} (n = {held['n']})"
+        )
+    else:
+        headline.append("no validation: too few shapes to leave one out; what follows is a fit residual")
+    table = [_row(f) for f in facts["factors"] if f.get("operator_classes")]
+    notes = [
+        f"fit residual: median {format_percent(own['median'])}, worst {format_percent(own['worst'])}" if own else "no residual"
+    ]
+    notes.append("Errors are |log(predicted / measured)|. Measured with torch kernels, which do not stand for a serving engine's.")
+    if fit.get("left_out"):
+        notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))
+    notes += [f"warning [{code}]: {text}" for code, text in warnings(facts)]
+    notes.append(f"written: {written}" if written else "not written: name a file with -o, then use it with --efficiency FILE")
+    return Page(headline, [Table(_COLUMNS, table)], notes)
+
+
+def _row(factor: dict[str, Any]) -> list[str]:
+    fitted, held = factor.get("fit_error"), factor.get("held_out_error")
+    return [
+        " ".join(factor["operator_classes"]),
+        " ".join(factor.get("compute_dtypes", ())),
+        str(factor.get("cases", 0)),
+        _share(factor["compute"]),
+        _share(factor["bandwidth"]),
+        format_seconds(factor["launch_s"]["expected"]) if "launch_s" in factor else "-",
+        f"{factor['knee']:g}" if factor.get("knee") else "max",
+        format_percent(fitted["median"]) if fitted else "-",
+        format_percent(held["median"]) if held else "-",
+        format_percent(held["worst"]) if held else "-",
+    ]
+
+
+def _share(spread: dict[str, Any]) -> str:
+    return f"{spread['expected']:.3g}" if spread["n"] else "default"

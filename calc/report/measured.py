@@ -1,0 +1,208 @@
+"""The report of a run: measured against predicted as page and rows; and two runs against each other. Reads plain records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calc.report.table import Column, Page, Table
+from calc.units import format_flops, format_percent, format_seconds, format_traffic
+
+CONTENT = (
+    "Sums of kernels: no scheduler, no sampling, no network front end; TTFT and TPOT of a server are longer. "
+    "Kernels are torch's and do not stand for a serving engine's."
+)
+_COLUMNS = (
+    Column("operation"),
+    Column("phase"),
+    Column("shape", priority=3),
+    Column("bound", priority=4),
+    Column("measured", right=True),
+    Column("95 %", right=True, priority=1),
+    Column("predicted", right=True),
+    Column("error", right=True),
+    Column("verdict"),
+    Column("share", right=True, priority=2),
+)
+
+
+def title(record: dict[str, Any]) -> str:
+    """Model, device and type."""
+    model = record["model"].get("name") or record["model"].get("id")
+    return f"{model} on {record['device'].get('name', 'a device')}, {record['settings'].get('dtype', '')}".rstrip(", ")
+
+
+def rows(record: dict[str, Any]) -> list[dict[str, object]]:
+    """One flat record per operator and further case."""
+    found = []
+    for row in (*record["rows"], *record["further"]):
+        flat = {k: v for k, v in row.items() if not isinstance(v, (dict, list, tuple))}
+        flat |= {
+            "shape": shape(row),
+            "low_s": (row["interval_s"] or (None, None))[0],
+            "high_s": (row["interval_s"] or (None, None))[1],
+        }
+        flat |= {f"gap.{k}": v for k, v in (row["gap"] or {}).items()}
+        found.append(flat)
+    return found
+
+
+def shape(row: dict[str, Any]) -> str:
+    """``m 512, n 4096, k 4096``."""
+    return ", ".join(f"{k} {v:g}" for k, v in row["shape"].items() if isinstance(v, (int, float)))
+
+
+def uncertainty(row: dict[str, Any]) -> str:
+    """``41.2 µs +0.6/-0.4`` in the unit of the time."""
+    measured, interval = row["measured_s"], row["interval_s"]
+    if measured is None or not interval:
+        return "-"
+    return f"+{format_percent(interval[1] / measured - 1)}/-{format_percent(1 - interval[0] / measured)}"
+
+
+def signed(error: float | None) -> str:
+    """``+3.1 %``."""
+    return "-" if error is None else f"{100 * error:+.1f} %"
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A ceiling with its unit."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        return format_seconds(value)
+    return (format_flops(value, 3) if unit.startswith("flop") else format_traffic(value, 3)) + "/s"
+
+
+def rounds_text(record: dict[str, Any]) -> str:
+    """What the error bars are."""
+    n = max((r["rounds"] for r in (*record["rows"], *record["further"])), default=0)
+    return f"95 % between rounds, n = {n}" if n >= 3 else f"no intervals: {n} round(s), three are needed"
+
+
+def words(record: dict[str, Any]) -> list[str]:
+    """What was measured and what not, in sentences."""
+    counts, settings = record["counts"], record["settings"]
+    basis = record["basis"]
+    found = [
+        f"{basis['kind']}: {basis['words']}.",
+        "error = predicted / measured - 1; positive: roofcast promised slower than it is.",
+        f"Batch {settings.get('batch_size')}, prompt {settings.get('input_len')} tokens, context {settings.get('context_len')}; "
+        f"intervals: {rounds_text(record)}; cold weights and KV, sustained load.",
+        CONTENT,
+        f"{counts['judged']} of {counts['cases']} cases can be judged: {counts['agrees']} agree, {counts['fast']} are faster and "
+        f"{counts['slow']} slower than predicted; {counts['unclear']} unclear, {counts['extrapolated']} extrapolated, "
+        f"{counts['unreliable']} unreliable, {counts['failed']} failed.",
+    ]
+    if not record["complete"]:
+        found.append("The run ended early: what it holds is whole, but rounds are missing.")
+    worst = record["worst"]
+    if worst:
+        found.append(f"worst case: {worst['case_id']}, error {signed(worst['error'])}: {worst['reason']}.")
+    if record["not_measured"]:
+        found.append("not measured: " + "; ".join(record["not_measured"]))
+    return found
+
+
+def page(record: dict[str, Any], gates: list[str]) -> Page:
+    """The answer: the sums first, then classes, then operators."""
+    headline = [title(record)]
+    for step in record["steps"]:
+        if step["measured_s"]:
+            missing = f", without {', '.join(step['missing'])}" if step["missing"] else ""
+            headline.append(
+                f"{step['phase']}: measured {format_seconds(step['measured_s'])}, predicted {format_seconds(step['predicted_s'])}, "
+                f"error {signed(step['error'])}{missing}"
+            )
+    headline += [f"gate: {reason}" for reason in gates]
+    tables = [_ceilings(record), _groups(record), _operators(record["rows"], record["steps"], "one call of each operator")]
+    if record["further"]:
+        tables.append(_operators(record["further"], [], "further sizes"))
+    notes = words(record) + [f"left out: {text}" for text in record["left_out"][:20]]
+    if len(record["left_out"]) > 20:
+        notes.append(f"left out: {len(record['left_out']) - 20} more")
+    notes += [f"warning [{w['code']}]: {w['message']}" for w in record["warnings"]]
+    return Page(headline, [t for t in tables if t.rows], notes)
+
+
+def _ceilings(record: dict[str, Any]) -> Table:
+    columns = (
+        Column("ceiling"),
+        Column("dtype"),
+        Column("measured", right=True),
+        Column("datasheet", right=True),
+        Column("status"),
+    )
+    sheet = record["datasheet"] or {}
+    found = []
+    for c in record["ceilings"]:
+        limit = None
+        if c["name"] == "matmul":
+            limit = sheet.get("peak_flops_per_s", {}).get(c["dtype"])
+        elif c["unit"] == "byte/s":
+            limit = sheet.get("bandwidth_bytes_per_s")
+        found.append([c["name"].replace("_", " "), c["dtype"], rate(c["value"], c["unit"]), rate(limit, c["unit"]), c["status"]])
+    return Table(columns, found)
+
+
+def _groups(record: dict[str, Any]) -> Table:
+    columns = (
+        Column("class"), Column("phase"), Column("n", right=True), Column("bias", right=True), Column("median error", right=True),
+        Column("90 %", right=True), Column("worst", right=True),
+    )  # fmt: skip
+    found = [
+        [g["class"], g["phase"], str(g["n"]), f"{g['bias']:.3f}", *(format_percent(g[k]) for k in ("median", "p90", "worst"))]
+        for g in record["groups"]
+        if g["bound"] is None
+    ]
+    return Table(columns, found, "|log(predicted / measured)| by class; bias = geometric mean of predicted / measured")
+
+
+def _operators(found: list[dict[str, Any]], steps: list[dict[str, Any]], name: str) -> Table:
+    totals = {s["phase"]: s["measured_s"] for s in steps}
+    return Table(_COLUMNS, [_operator(r, totals.get(r["phase"])) for r in found], name)
+
+
+def _operator(row: dict[str, Any], total: float | None) -> list[str]:
+    share = row["count"] * row["measured_s"] / total if total and row["measured_s"] else None
+    return [
+        row["operation"],
+        row["phase"],
+        shape(row)[:40],
+        row["bound"] or "-",
+        format_seconds(row["measured_s"]),
+        uncertainty(row),
+        format_seconds(row["predicted_s"]),
+        signed(row["error"]),
+        row["verdict"],
+        format_percent(share, 3) if share is not None else "-",
+    ]
+
+
+def differences_page(record: dict[str, Any]) -> Page:
+    """Two runs: what differs about them first."""
+    counts = record["counts"]
+    headline = ["second run against the first: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
+    changed = [[str(c["key"]), _text(c["first"]), _text(c["second"])] for c in record["environment"]]
+    columns = (Column("what differs"), Column("first"), Column("second"))
+    compared = [
+        [
+            r["operation"], r["phase"], format_seconds(r["first_s"]), format_seconds(r["second_s"]),
+            f"{r['ratio']:.3f}" if r["ratio"] else "-", r["verdict"], r["case_id"],
+        ]
+        for r in record["rows"]
+    ]  # fmt: skip
+    names = (
+        Column("operation"), Column("phase"), Column("first", right=True), Column("second", right=True),
+        Column("second/first", right=True), Column("verdict"), Column("case", priority=1),
+    )  # fmt: skip
+    notes = ["SAME, FASTER, SLOWER only where the 95 % intervals between rounds allow it, and beyond 1 %; UNCLEAR otherwise."]
+    for key, name in (("only_first", "first"), ("only_second", "second")):
+        if record[key]:
+            notes.append(f"only in the {name} run: {len(record[key])} cases, e.g. {record[key][0]}")
+    if not changed:
+        notes.append("environment and settings are the same")
+    return Page(headline, [t for t in (Table(columns, changed), Table(names, compared)) if t.rows], notes)
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)[:60]

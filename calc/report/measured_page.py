@@ -1,0 +1,179 @@
+"""Measured against predicted as one page that needs no network: inline SVG, one style sheet for light and dark, a few lines of script."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import Any
+
+from calc.report import measured, measured_charts, svg
+from calc.report.measured_style import SCRIPT, STYLE
+from calc.units import format_percent, format_seconds
+
+_HEADERS = (
+    "operation", "phase", "class", "shape", "bound", "status", "calls", "measured", "95 % between rounds", "predicted", "error", "verdict",
+    "step share", "at datasheet", "ceilings", "launch", "unexplained",
+)  # fmt: skip
+_LONG = 28  # characters; beyond them a cell is cut and tells the rest to the pointer
+
+
+def html(record: dict[str, Any]) -> str:
+    """The page as text."""
+    title = measured.title(record)
+    sections = [
+        _headline(record),
+        _figure(
+            measured_charts.roofline(record),
+            "Roofline",
+            "Filled: measured, with error bars. Hollow: predicted, joined by a dotted line. Circle: prefill; diamond: decode. "
+            "Dashed: datasheet ceiling; solid: the ceiling measured here; the dotted verticals are the ridges.",
+            record,
+        ),
+        _figure(
+            measured_charts.composition(record),
+            "Where the time of a step goes",
+            "Same scale within a phase; sums of kernels.",
+            record,
+        ),
+        _figure(
+            measured_charts.scatter(record),
+            "Predicted over measured",
+            "On the line they agree; above it roofcast promised slower than it is. Bands: 10 % and 25 %. Circle: prefill; diamond: decode. "
+            "Faint: not judged. A click on a class hides it.",
+            record,
+            _legend(record),
+        ),
+        _figure(
+            measured_charts.over_rows(record),
+            "Error over the rows of each projection",
+            "Steps show tiles that do not fill.",
+            record,
+        ),
+        _figure(measured_charts.bandwidth(record), "Bandwidth over working set", "The plateau on the right is memory.", record),
+        _classes(record),
+        _operators(record),
+        _words(record),
+    ]
+    body = "\n".join(s for s in sections if s)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}: measured against predicted</title><style>{STYLE}</style></head>\n<body><main>"
+        f"<h1>{escape(title)}</h1>\n{body}</main><script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def _headline(record: dict[str, Any]) -> str:
+    """The sums of both steps, and what kind of comparison it is."""
+    cards = []
+    for step in record["steps"]:
+        if not step["measured_s"]:
+            continue
+        missing = f"<p>without {escape(', '.join(step['missing']))}</p>" if step["missing"] else ""
+        cards.append(
+            f'<div class="card"><h3>{step["phase"]} step</h3><p class="big">{measured.signed(step["error"])}</p>'
+            f"<p>measured {format_seconds(step['measured_s'])}<br>predicted {format_seconds(step['predicted_s'])}</p>{missing}</div>"
+        )
+    counts, basis = record["counts"], record["basis"]
+    judged = f"{counts['judged']} of {counts['cases']}"
+    cards.append(
+        f'<div class="card"><h3>cases judged</h3><p class="big">{judged}</p><p>{counts["unreliable"]} unreliable</p></div>'
+    )
+    kind = f'<p class="kind"><strong>{escape(basis["kind"])}</strong>: {escape(basis["words"])}. '
+    kind += "error = predicted / measured - 1; positive: roofcast promised slower than it is.</p>"
+    alarm = ""
+    if counts["cases"] and counts["judged"] < 0.8 * counts["cases"]:
+        alarm = '<p class="alarm">Fewer than 80 % of the cases can be judged: take nothing from this run but its shape.</p>'
+    return f'{kind}{alarm}<div class="cards">{"".join(cards)}</div>'
+
+
+def _figure(picture: str | None, title: str, caption: str, record: dict[str, Any], legend: str = "") -> str:
+    if picture is None:
+        return ""
+    scope = f"{measured.title(record)}. Error bars: {measured.rounds_text(record)}."
+    return f"<figure><h2>{escape(title)}</h2>{legend}{picture}<figcaption>{escape(caption)} {escape(scope)}</figcaption></figure>"
+
+
+def _legend(record: dict[str, Any]) -> str:
+    """One button per class."""
+    classes = sorted({r["class"] for r in measured_charts.everything(record)})
+    marks = "".join(
+        f'<button type="button" class="pick" data-class="c-{escape(c)}" aria-pressed="true">'
+        f'<svg viewBox="0 0 14 14" width="14" height="14">{svg.glyph(7, 7, "circle", f"dot c-{escape(c)}")}</svg>{escape(c)}</button>'
+        for c in classes
+    )
+    return f'<div class="legend">{marks}</div>'
+
+
+def _classes(record: dict[str, Any]) -> str:
+    rows = [
+        [g["class"], g["phase"], g["bound"] or "all", str(g["n"]), f"{g['bias']:.3f}"]
+        + [format_percent(g[k]) for k in ("median", "p90", "worst")]
+        + [str(g["worst_case_id"])]
+        for g in record["groups"]
+    ]
+    if not rows:
+        return ""
+    headers = ("class", "phase", "bound", "n", "bias", "median error", "90 %", "worst", "worst case")
+    return "<h2>By class</h2><p>|log(predicted / measured)|; bias is the geometric mean of predicted / measured.</p>" + _table(
+        headers, rows
+    )
+
+
+def _operators(record: dict[str, Any]) -> str:
+    totals = {s["phase"]: s["measured_s"] for s in record["steps"]}
+    cells = []
+    for row in (*record["rows"], *record["further"]):
+        share = row["count"] * row["measured_s"] / totals[row["phase"]] if row["count"] and row["measured_s"] else None
+        gap = row["gap"] or {}
+        times = [(row["measured_s"], format_seconds(row["measured_s"])), (None, measured.uncertainty(row))]
+        times += [(row["predicted_s"], format_seconds(row["predicted_s"])), (row["error"], measured.signed(row["error"]))]
+        ends = [(gap.get(k), format_seconds(gap.get(k))) for k in ("datasheet_s", "ceilings_s", "launch_s", "unexplained_s")]
+        words = [row["operation"], row["phase"], row["class"], measured.shape(row), row["bound"] or "-", row["status"]]
+        cells.append(
+            [(None, w) for w in words]
+            + [(row["count"], str(row["count"] or "-"))]
+            + times
+            + [(None, row["verdict"]), (share, format_percent(share, 3) if share is not None else "-"), *ends]
+        )
+    note = (
+        "One call each; calls per step, - for sizes outside of the two steps. The last four columns split the measured time: at datasheet "
+        "rates, what this device's ceilings lack to them, launches, and what nothing explains. A click on a header sorts."
+    )
+    return f"<h2>Every case</h2><p>{note}</p>" + _table(_HEADERS, cells)
+
+
+def _table(headers: tuple[str, ...], rows: list[Any]) -> str:
+    """Cells are words, or (value to sort by, words)."""
+    head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headers)
+    lines = []
+    for row in rows:
+        cells = []
+        for cell in row:
+            value, words = cell if isinstance(cell, tuple) else (None, cell)
+            key = "" if value is None else f' data-v="{json.dumps(value)}"'
+            long = f' class="long" title="{escape(words)}"' if len(words) > _LONG else ""
+            cells.append(f"<td{key}{long}>{escape(words)}</td>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _words(record: dict[str, Any]) -> str:
+    """What was measured and what not, and on what."""
+    said = "".join(f"<li>{escape(w)}</li>" for w in measured.words(record))
+    left = "".join(f"<li>{escape(w)}</li>" for w in record["left_out"])
+    noted = "".join(f"<li>{escape(w['code'])}: {escape(w['message'])}</li>" for w in record["warnings"])
+    ceilings = "".join(
+        f"<li>{escape(c['name'].replace('_', ' '))} {escape(c['dtype'])}: {measured.rate(c['value'], c['unit'])} ({escape(c['status'])}), "
+        f"{escape(str(c['kernel']))}</li>"
+        for c in record["ceilings"]
+    )
+    environment = escape(json.dumps(record["environment"], indent=1, ensure_ascii=False))
+    parts = [f"<h2>What was measured, and what not</h2><ul>{said}</ul><h3>Ceilings</h3><ul>{ceilings}</ul>"]
+    if left:
+        parts.append(
+            f"<details><summary>{len(record['left_out'])} cases left out of the summaries</summary><ul>{left}</ul></details>"
+        )
+    if noted:
+        parts.append(f"<h3>Warnings of the run</h3><ul>{noted}</ul>")
+    parts.append(f"<details><summary>Environment</summary><pre>{environment}</pre></details>")
+    return "".join(parts)

@@ -1,0 +1,98 @@
+"""The JSON Schema of a plan's answer: every key with its definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def _number(text: str) -> Schema:
+    return {"type": ["number", "null"], "description": text}
+
+
+def _text(text: str) -> Schema:
+    return {"type": ["string", "null"], "description": text}
+
+
+def _list(properties: Schema, text: str) -> Schema:
+    return {"type": "array", "description": text, "items": {"type": "object", "properties": properties}}
+
+
+_SPLIT = {
+    "hardware": _text("Profile of the device."),
+    "replicas": {"type": "integer", "description": "Independent copies of the deployment."},
+    "gpus": {"type": "integer", "description": "GPUs of all replicas."},
+    "tensor_parallel_size": {"type": "integer", "description": "Of one replica, like the following keys."},
+    "pipeline_parallel_size": {"type": "integer"},
+    "enable_expert_parallel": {"type": "boolean"},
+    "dtype": _text("Compute type."),
+    "quantization": _text("Weight format; as stored where none was asked for."),
+    "kv_cache_dtype": _text("Cache format."),
+    "engine": _text("Engine."),
+    "engine_version": _text("Its version."),
+}
+_SHORTFALL = {
+    "what": _text("weights, kv_cache, batch_limit, prefill, ttft_s, tpot_s, e2e_s or request_rate."),
+    "found": _number("What was found: bytes per GPU, seconds, requests per second or requests."),
+    "limit": _number("What it is held to."),
+    "because": _text("What keeps a rate so low; any load where not even an idle replica is fast enough."),
+}
+
+
+def plan_schema(time_range: Schema) -> Schema:
+    """``results`` of ``plan``."""
+    answer = _SPLIT | {
+        "usd_per_hour": _number("All GPUs, in use or not; null where no price is known."),
+        "price": {"type": ["object", "null"], "description": "USD per GPU and hour, and where it comes from."},
+        "usd_per_million_output_tokens": _number("The whole bill over the output tokens of this load, idle time included."),
+        "usd_per_million_tokens_split": {
+            "type": ["object", "null"],
+            "description": "The bill split by time: what prompts add to the steps is charged to prompt tokens (`input`), the rest to "
+            "output tokens (`output`).",
+        },
+        "joules_per_output_token_at_most": _number("Upper bound: every GPU at its TDP all the time."),
+        "ttft_s": time_range | {"description": "Time to first token of the judged request: mean wait, then its own prefill."},
+        "tpot_s": time_range | {"description": "Mean step of the steady state, prompts of other requests included."},
+        "e2e_s": time_range | {"description": "End to end of the judged request: TTFT + (output - 1) x TPOT."},
+        "longest_step_s": _number("A step with a chunk of prompt: the largest gap between two tokens."),
+        "in_flight_per_replica": _number("Requests in flight under the load."),
+        "max_num_seqs": {"type": "integer", "description": "Most requests at once at which the objectives hold."},
+        "request_rate": _number("Requests per second: the load asked for, or what the users make of it."),
+        "sustainable_request_rate": _number("Requests per second of all replicas within the objectives."),
+        "output_tokens_per_s": _number("Output tokens of all replicas under the load."),
+        "limited_by": {"type": "object", "description": "What fails at the next larger load.", "properties": _SHORTFALL},
+        "decode_bound": _text("Resource that rules a decode step."),
+        "prefill_bound": _text("Resource that rules what prompts add to a step."),
+        "kv_cache_room": _number("Requests of mean length that find memory in a replica."),
+        "launch": _text("Command of one replica; null for the ideal engine."),
+        "launch_notes": {"type": "array", "items": {"type": "string"}},
+    }  # fmt: skip
+    failure = _SPLIT | {"usd_per_hour": _number("All GPUs."), "fails": _list(_SHORTFALL, "Why, worst first.")}
+    concession = {
+        "objective": _text("ttft_s, tpot_s, e2e_s, request_rate, concurrency or max_gpus."),
+        "asked": _number("As asked."),
+        "needed": _number("What it would have to be."),
+    } | _SPLIT
+    point = {k: v for k, v in _SPLIT.items() if k != "replicas"} | {
+        "in_flight": _number("Requests in flight in one replica."),
+        "tpot_s": _number("At this load."),
+        "ttft_s": _number("At this load."),
+        "output_tokens_per_s_per_gpu": _number("At this load."),
+        "usd_per_million_output_tokens": _number("At this load; null where a price is unknown."),
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "meets": {"type": "boolean", "description": "Whether anything meets the objectives."},
+            "answers": _list(answer, "Best first."),
+            "next_cheaper": _list(
+                failure, "The most expensive deployment of each device that is cheaper than the best answer, and why it fails."
+            ),
+            "nearest_misses": _list(failure, "Where nothing meets the objectives: what misses by least."),
+            "would_have_to_give": _list(concession, "Where nothing meets the objectives: each that would do alone."),
+            "would_have_to_give_together": _list(concession, "And what would have to give at once."),
+            "front": _list(point, "Replicas at loads that no other beats in both latency and cost."),
+            "examined": {"type": "object", "description": "Deployments looked at, that fit, and that meet the objectives."},
+        },
+    }

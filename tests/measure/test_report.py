@@ -1,0 +1,217 @@
+"""Fit and report from run files alone: planted figures come back, gates judge, odd files are refused with the place."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from random import Random
+
+import pytest
+
+from calc.errors import ProfileError, UsageError
+from calc.measure import run_file, run_reader
+from calc.measure.cases import workload
+from calc.measure.differences import differences
+from calc.measure.evaluation import evaluate, gate
+from calc.measure.fitted_profile import fit_runs
+from calc.measure.grid import Grid
+from calc.profiles import reader
+from calc.profiles.efficiency import EfficiencyProfile, faults
+from calc.profiles.writer import efficiency_yaml
+from calc.timing.efficiency import load_efficiency
+from tests.measure.simulated_device import Device, session, tiny_model
+from tests.measure.test_chain import hardware
+from tests.support.cli import run
+
+GRID = Grid((16, 64), (128,), (17,))
+MODEL = tiny_model(hidden_size=4096, vocab_size=None, has_lm_head=False)
+
+
+class Kernels(Device):
+    """Kernels that reach a share of the ceilings, each a little different."""
+
+    def true_time(self, case) -> float:
+        own = Random(case.id).gauss(0, 0.03) if case.op_class != "ceiling" else 0.0
+        share = 1.0 if case.op_class == "ceiling" else 0.8
+        return max(case.flops / self.peak / share, case.bytes / self.bandwidth / 0.9) * math.exp(own) + self.launch_s
+
+
+def measured(path, device=None, **more):
+    work = workload(MODEL, "bf16", input_len=2048, context_len=512, grid=GRID)
+    made = session(device or Kernels(peak=4e12), model=MODEL, work=work, output=path, rounds=3, **more)
+    made.settings["dtype"] = "bf16"
+    made.run(0, 6)
+    return run_reader.load(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    sheet = hardware(bf16=5.0)
+    found = {"first": measured(folder / "first.json", hardware=sheet)}
+    found["second"] = measured(folder / "second.json", Kernels(peak=4e12, bandwidth=40e9, seed=2), hardware=sheet)
+    (folder / "first.yaml").write_text(efficiency_yaml(fit_runs([found["first"][0]], [found["first"][1]])))
+    return folder, found
+
+
+def test_the_fit_finds_the_planted_shares(files):
+    _, found = files
+    run, content_hash = found["first"]
+    profile = fit_runs([run], [content_hash])
+    gemm = next(f for f in profile.factors if f.operator_classes == ["gemm"])
+    assert gemm.compute.expected == pytest.approx(0.8 * 4 / 5, rel=0.05)
+    assert gemm.bandwidth.expected == pytest.approx(0.9 * 50 / 55, rel=0.05)
+    assert gemm.compute.low <= gemm.compute.expected <= gemm.compute.high
+    assert gemm.held_out_error.median < 0.08
+    assert gemm.box["m"] == (1, 2048)
+    assert profile.evidence == "measured here"
+    assert profile.fit.against == "datasheet"
+    assert profile.hardware == "planted"
+    text = efficiency_yaml(profile).encode()
+    assert reader.convert(reader.parse_yaml(text, "x"), EfficiencyProfile, faults) == profile
+
+
+def test_without_a_datasheet_shares_are_of_the_measured_ceilings(tmp_path):
+    run, content_hash = measured(tmp_path / "run.json")
+    profile = fit_runs([run], [content_hash])
+    assert profile.fit.against == "measured ceilings"
+    gemm = next(f for f in profile.factors if f.operator_classes == ["gemm"])
+    assert gemm.compute.expected == pytest.approx(0.8, rel=0.05)
+    assert profile.hardware is None
+
+
+def test_unreliable_cases_are_left_out_and_counted(tmp_path):
+    run, content_hash = measured(tmp_path / "run.json", Kernels(peak=4e12, no_memory=("gemm:o_proj/*",)))
+    profile = fit_runs([run], [content_hash])
+    assert profile.fit.left_out["failed"] > 0
+    for case in run["cases"]:
+        case["status"] = "unreliable"
+    with pytest.raises(UsageError, match="no case"):
+        fit_runs([run], [content_hash])
+
+
+def test_different_devices_are_not_merged(files):
+    _, found = files
+    other = json.loads(json.dumps(found["second"][0]))
+    other["environment"]["device"]["name"] = "Another"
+    with pytest.raises(UsageError, match="different devices"):
+        fit_runs([found["first"][0], other], ["a", "b"])
+    both = fit_runs([found["first"][0], found["second"][0]], ["a", "b"])
+    assert len(both.fit.runs) == 2
+
+
+def test_a_fit_residual_is_no_validation(files):
+    folder, found = files
+    efficiency = load_efficiency(str(folder / "first.yaml"))
+    own = evaluate(*found["first"], efficiency)
+    assert own["basis"]["kind"] == "fit residual"
+    assert all(abs(s["error"]) < 0.06 for s in own["steps"])
+    plain = evaluate(*found["first"])
+    assert plain["basis"]["kind"] == "prediction"
+    other = json.loads(json.dumps(found["second"][0]))
+    for case in other["cases"]:
+        case["id"] += "x"
+    for row in other["operators"]:
+        row["case_id"] += "x"
+    assert evaluate(other, "hash", efficiency)["basis"]["kind"] == "validation"
+
+
+def test_rows_without_an_efficiency_are_those_of_the_run(files):
+    _, found = files
+    run, content_hash = found["first"]
+    record = evaluate(run, content_hash)
+    assert [r["predicted_s"] for r in record["rows"]] == pytest.approx([o["predicted_s"] for o in run["operators"]])
+    assert [r["verdict"] for r in record["rows"]] == [o["verdict"] for o in run["operators"]]
+    assert record["worst"]["reason"]
+
+
+def test_gate(files):
+    _, found = files
+    record = evaluate(*found["first"])
+    assert gate(record, 0.5) == []
+    assert any("gemm" in reason for reason in gate(record, 0.01))
+    assert gate(record | {"counts": record["counts"] | {"cases": 0}}, 0.5)
+    assert "judged" in gate(record | {"counts": record["counts"] | {"judged": 1}}, 0.5)[0]
+
+
+def test_two_runs(files):
+    _, found = files
+    same = differences(found["first"][0], found["first"][0])
+    assert same["environment"] == []
+    assert same["counts"]["FASTER"] == same["counts"]["SLOWER"] == 0
+    slower = differences(found["first"][0], found["second"][0])
+    assert slower["counts"]["SLOWER"] > 10
+    other = json.loads(json.dumps(found["second"][0]))
+    other["environment"]["device"]["driver"] = "2"
+    assert [c["key"] for c in differences(found["first"][0], other)["environment"]] == ["device.driver"]
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda r: r["cases"][2].update(time_s=1.0), r"cases\[2\]\.time_s"),
+        (lambda r: r["cases"][1].update(time_s=-1.0), r"cases\[1\]\.time_s"),
+        (lambda r: r["cases"][0].pop("rounds"), r"cases\[0\]"),
+        (lambda r: r["cases"][0]["rounds"][1].update(median_s=2.0), r"cases\[0\]\.rounds\[1\]\.median_s"),
+        (lambda r: r["operators"][0].update(case_id="none"), r"operators\[0\]\.case_id"),
+        (lambda r: r["cases"][0].update(flops=7.0), "digest"),
+        (lambda r: r.pop("operators"), "operators"),
+        (lambda r: r.update(schema="roofcast.run/2"), "another version"),
+        (lambda r: r.update(schema="other"), "no run file"),
+    ],
+)
+def test_edited_and_foreign_files_are_refused_with_the_place(files, tmp_path, change, place):
+    _, found = files
+    run = json.loads(json.dumps(found["first"][0]))
+    change(run)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run))
+    with pytest.raises(ProfileError, match=place) as fault:
+        run_reader.load(path)
+    assert fault.value.exit_code == 3
+
+
+def test_the_digest_is_that_of_the_content(files):
+    _, found = files
+    run = found["first"][0]
+    assert run["digest"] == run_file.digest(run)
+
+
+def test_commands(files, tmp_path):
+    folder, _ = files
+    first, second = str(folder / "first.json"), str(folder / "second.json")
+    fitted = run("fit", first, second, "-o", str(tmp_path / "e.yaml"), "--json")
+    assert fitted.code == 0, fitted.stderr
+    assert fitted.json["results"]["evidence"] == "measured here"
+    estimated = run("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "--efficiency", str(tmp_path / "e.yaml"), "--json")
+    assert "measured here" in estimated.json["results"]["decode"]["time_s"]["evidence"]
+    for suffix in ("csv", "html"):
+        target = tmp_path / f"r.{suffix}"
+        assert run("report", first, "--efficiency", str(tmp_path / "e.yaml"), "-o", str(target)).code == 0
+        assert target.stat().st_size > 500
+    page = (tmp_path / "r.html").read_text()
+    assert len(page) < 3_000_000
+    assert not re.search(r"https?://|<script[^>]+src|<link|url\(|@import", page)
+    assert "fit residual" in page
+    assert "NaN" not in page
+    assert run("report", first, "--max-error", "90%").code == 0
+    failed = run("report", first, "--max-error", "1%")
+    assert failed.code == 1
+    assert "gate:" in failed.stderr
+    assert "SLOWER" in run("report", first, second).stdout
+    (tmp_path / "cut.json").write_text((folder / "first.json").read_text()[:5000])
+    assert run("report", str(tmp_path / "cut.json")).code == 3
+    assert run("fit", str(tmp_path / "none.json")).code == 3
+
+
+def test_words_of_a_run_file_stay_words(files):
+    from calc.report import measured_page
+
+    _, found = files
+    record = evaluate(*found["first"])
+    record["device"]["name"] = "<script>alert(1)</script>"
+    record["rows"][0]["operation"] = '"><img src=x>'
+    page = measured_page.html(record)
+    assert "<script>alert" not in page
+    assert "<img" not in page
