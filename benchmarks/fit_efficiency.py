@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.speed_model.calibration import further_noise, ranges
+from benchmarks.speed_model.calibration import further_noise, lifted, ranges
 from benchmarks.speed_model.case import Case, Skipped
 from benchmarks.speed_model.cases import build
 from benchmarks.speed_model.cross_validation import SCHEMES, Prediction, Scheme, cross_validate
@@ -54,7 +54,10 @@ def fit_records(path: Path = SPEEDS) -> Fitted:
     whole = fit(design, start=whole, steps=_POLISH)
     raw: dict[Scheme, list[Prediction]] = {s: cross_validate(scored, design, whole, s) for s in ("cell", "device")}
     further = further_noise(raw)
-    predictions: dict[Scheme, list[Prediction]] = {s: cross_validate(scored, design, whole, s, further) for s in SCHEMES}
+    predictions = {s: cross_validate(scored, design, whole, s, further) for s in SCHEMES}
+    more = lifted(predictions, further, design.kinds)
+    if more != further:
+        further, predictions = more, {s: cross_validate(scored, design, whole, s, more) for s in SCHEMES}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     files = export(design, scored, whole, ranges=ranges(predictions, design.kinds), further=further, sha256=digest)
     return Fitted(cases, skipped, design, whole, predictions, files)

@@ -29,6 +29,8 @@ _ELEMENTWISE = {
     "kv_cache_write": "kv_cache_write",
     "act_and_mul": "gated_activation",
     "activation": "activation",
+    "experts_activation": "gated_activation",
+    "shared_activation": "gated_activation",
 }
 _NORMS = ("rms_norm", "layer_norm", "final_norm")
 
@@ -230,7 +232,7 @@ def _kernel(operator: Operator, model: ModelProfile) -> Chosen | str:
         return "experts", sizes | {key: int(shape[key]) for key in ("n", "k")}, {}
     if op_class == "attention":
         return attention_cases.kernel(operator, model)
-    rows: dict[str, Any] = {key: int(shape[key]) for key in ("m", "n") if key in shape}
+    rows: dict[str, Any] = {key: round(float(shape[key])) for key in ("m", "n") if key in shape}
     if len(rows) < 2:
         return f"no kernel for class {op_class} yet"
     if op_class == "norm" and name in _NORMS:

@@ -138,7 +138,7 @@ _SPECULATION = {
     "draft_cost": _number("One draft step in plain decode steps."),
     "verify_cost": _number("The step that verifies in plain decode steps."),
     "speedup": _number("Plain TPOT / this TPOT, at the expected times."),
-    "best_speculative_tokens": _integer("Drafts a round that are fastest, of 0 to 32."),
+    "best_speculative_tokens": _integer("Drafts a round that are fastest, of 0 to 32 and those asked for."),
     "best_speedup": _number("Speed-up with that many."),
 }
 _CHANGE = {

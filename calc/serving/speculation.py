@@ -63,8 +63,8 @@ class Draft:
 class Speculation:
     """A round of ``drafts`` proposals and one verify step. Times are means over the output, per request and batch alike.
 
-    ``draft_cost`` and ``verify_cost`` are multiples of a plain decode step. ``best_drafts`` of up to MAX_DRAFTS gives
-    ``best_speedup``; 0: plain decode is fastest. ``e2e_s`` starts with the same prefill.
+    ``draft_cost`` and ``verify_cost`` are multiples of a plain decode step. ``best_drafts`` of up to MAX_DRAFTS (or
+    those asked for) gives ``best_speedup``; 0: plain decode is fastest. ``e2e_s`` starts with the same prefill.
     """
 
     draft: Draft
@@ -148,10 +148,12 @@ def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: 
     """Times of a request whose output is made in rounds. The deployment must fit together with its draft and have rates."""
     plain = mean_step(deployment, workload)
     draft_s = _draft_step(draft, workload)
-    found = _round(deployment, workload, draft, draft_s, draft.tokens)
-    verify_s, round_s, tokens = found
+    verify_s, round_s, tokens = _round(deployment, workload, draft, draft_s, draft.tokens)
     tpot = round_s * (1 / tokens)
     best, gain = _best(deployment, workload, draft, draft_s, plain)
+    asked = _gain(tokens, draft.tokens, draft_s, verify_s, plain)
+    if asked is not None and asked > gain:  # more drafts than the search tries
+        best, gain = draft.tokens, asked
     return Speculation(
         draft=draft,
         tokens_per_round=tokens,
@@ -162,7 +164,7 @@ def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: 
         e2e_s=ttft_s + tpot * (workload.output_len - 1),
         draft_cost=_ratio(draft_s, plain),
         verify_cost=_ratio(verify_s, plain),
-        speedup=_gain(tokens, draft.tokens, draft_s, verify_s, plain),
+        speedup=asked,
         best_drafts=best,
         best_speedup=gain,
     )

@@ -105,7 +105,10 @@ def test_what_has_no_kernel_is_named():
     model = tiny_model(layer_kinds={"decoder": LayerKind(mixers=[ATTENTION], feed_forwards=[experts])})
     work = workload(model, "bf16", tensor_parallel_size=2)
     named = " ".join(work.not_measured)
-    assert "no kernel for class experts yet" in named
+    assert "moe_permute: no kernel" in named
+    products = [c for c in work.cases if c.op_class == "experts"]
+    assert {(c.phase, c.shape["active"]) for c in products} == {("prefill", 8), ("decode", 2)}
+    assert all(c.shape["rows"] == (1024 if c.phase == "prefill" else 2) for c in products)
     assert "collectives need several devices" in named
     measured = {e.operator.name for e in work.entries if e.case_id}
     missing = {e.operator.name for e in work.entries if not e.case_id}
@@ -118,8 +121,11 @@ def test_latent_attention_does_not_pass_for_attention_over_heads():
     )
     model = tiny_model(layer_kinds={"decoder": LayerKind(mixers=[latent], feed_forwards=[GATED])})
     work = workload(model, "bf16")
-    assert not [c for c in work.cases if c.op_class == "attention"]
-    assert any("attention of this kind" in n for n in work.not_measured)
+    prefill, decode = [c for c in work.cases if c.op_class == "attention"]
+    assert (prefill.shape["hkv"], prefill.shape["d"], prefill.parameters) == (4, 48, {"mask": "causal"})
+    # Absorbed: one head of keys, whose first part are the values; its bytes are counted once.
+    assert (decode.shape["hkv"], decode.shape["d"], decode.shape["dv"]) == (1, 80, 64)
+    assert decode.parameters["shared"]
 
 
 def test_shapes_are_those_of_one_rank():

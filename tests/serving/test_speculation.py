@@ -58,6 +58,11 @@ def test_ranges_hold_and_the_best_number_is_no_worse(batch, drafts, rate):
     assert found.best_speedup >= max(1, found.speedup) - 1e-9
 
 
+def test_more_drafts_than_the_search_tries_can_be_the_best():
+    _, found = drafted(100, (1.0,), Workload())
+    assert (found.best_drafts, found.best_speedup) == (100, found.speedup)
+
+
 def test_drafts_that_are_never_kept_do_not_pay():
     _, found = drafted(3, (0.0,), Workload())
     assert found.speedup < 1

@@ -1,0 +1,187 @@
+"""Collectives between local devices, one process each:
+
+    torchrun --standalone --nproc-per-node N -m calc.measure.collectives [-o FILE] [--tokens M --hidden-size H] [--largest BYTES]
+
+nccl on GPUs, gloo on CPUs. A rank's value is the median of its samples, the case's the largest over ranks. Rates as nccl-tests defines
+them (doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw x the share of the bytes that cross a link. Only rank 0 writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from calc.measure import run_file
+from calc.measure.statistics import log_interval, median
+from calc.measure.torch_module import require_torch
+
+SCHEMA = "roofcast.collectives/1"
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send")
+#: What "bytes" is: the tensor that each rank holds, or the one that all of them make together.
+BYTES_ARE = {
+    "all-reduce": "per rank",
+    "all-gather": "total",
+    "reduce-scatter": "total",
+    "all-to-all": "per rank",
+    "send": "per rank",
+}
+_ROUNDS, _SAMPLES = 5, 7
+_BLOCK_S = 1e-3
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Share of the bytes that cross a link of each rank."""
+    if kind == "all-reduce":
+        return 2 * (ranks - 1) / ranks
+    return 1.0 if kind == "send" else (ranks - 1) / ranks
+
+
+def sizes(largest: int, message: int | None) -> list[int]:
+    """1 KiB to ``largest`` bytes in factors of 4, and the model's own message."""
+    found, size = [], 1 << 10
+    while size <= largest:
+        found.append(size)
+        size *= 4
+    return sorted({*found, *([message] if message else [])})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of every rank."""
+    parser = argparse.ArgumentParser(prog="calc.measure.collectives", description="Time collectives between local devices.")
+    parser.add_argument("-o", "--output", type=Path, help="write the results (JSON) here")
+    parser.add_argument("--largest", type=int, default=1 << 26, help="largest message in bytes")
+    parser.add_argument("--tokens", type=int, help="tokens of a step, with --hidden-size the model's own message")
+    parser.add_argument("--hidden-size", type=int)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    asked = parser.parse_args(arguments)
+    if "RANK" not in os.environ:
+        print("error: start it with torchrun --standalone --nproc-per-node N -m calc.measure.collectives", file=sys.stderr)
+        return 2
+    torch = require_torch()
+    found = _measure(torch, asked)
+    if int(os.environ["RANK"]) == 0:
+        if asked.output:
+            run_file.write(found, asked.output)
+        else:
+            print(json.dumps(found, indent=1))
+    return 0
+
+
+def _measure(torch: Any, asked: argparse.Namespace) -> dict[str, Any]:
+    distributed = torch.distributed
+    cuda = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu"
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "nccl" if cuda else "gloo"
+    distributed.init_process_group(backend, timeout=timedelta(seconds=120))
+    try:
+        ranks = distributed.get_world_size()
+        message = asked.tokens * asked.hidden_size * 2 if asked.tokens and asked.hidden_size else None
+        cases = [_case(torch, kind, size, device, asked.rounds) for size in sizes(asked.largest, message) for kind in KINDS]
+        return {
+            "schema": SCHEMA,
+            "backend": backend,
+            "ranks": ranks,
+            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "torch": str(torch.__version__),
+            "model_message_bytes": message,
+            "cases": cases,
+        }
+    finally:
+        distributed.destroy_process_group()
+
+
+def _case(torch: Any, kind: str, size: int, device: str, rounds: int) -> dict[str, Any]:
+    """One collective at one size; the same number of calls on every rank."""
+    distributed, ranks = torch.distributed, torch.distributed.get_world_size()
+    record: dict[str, Any] = {
+        "id": f"collective:{kind}/b{size}/r{ranks}",
+        "kind": kind,
+        "bytes": size,
+        "bytes_are": BYTES_ARE[kind],
+    }
+    try:
+        call = _call(torch, kind, size // 2 // ranks * ranks, device)
+        call()
+    except (RuntimeError, NotImplementedError, AttributeError) as fault:  # gloo lacks some kinds
+        return record | {"status": "failed", "time_s": None, "failure": (str(fault).splitlines() or ["not available"])[0][:200]}
+    timer = _event_sample if device.startswith("cuda") else _wall_sample
+    once = torch.tensor([timer(torch, call, 1)], dtype=torch.float64, device=device)
+    distributed.all_reduce(once, distributed.ReduceOp.MAX)
+    repeats = max(1, min(200, int(_BLOCK_S / max(float(once[0]), 1e-7))))
+    values = []
+    for _ in range(rounds):
+        taken = []
+        for _ in range(_SAMPLES):
+            distributed.barrier()
+            taken.append(timer(torch, call, repeats))
+        slowest = torch.tensor([median(taken)], dtype=torch.float64, device=device)
+        distributed.all_reduce(slowest, distributed.ReduceOp.MAX)
+        values.append(float(slowest[0]))
+    time_s, interval = log_interval(values)
+    rate = size / time_s
+    return record | {
+        "status": "ok",
+        "time_s": time_s,
+        "interval_s": list(interval) if interval else None,
+        "interval_method": "t-log-rounds, largest over ranks",
+        "round_values_s": values,
+        "repeats_per_sample": repeats,
+        "algbw_bytes_per_s": rate,
+        "busbw_bytes_per_s": rate * bus_factor(kind, ranks),
+        "failure": None,
+    }
+
+
+def _call(torch: Any, kind: str, elements: int, device: str) -> Callable[[], Any]:
+    """A call on random 16-bit numbers."""
+    distributed, ranks, rank = torch.distributed, torch.distributed.get_world_size(), torch.distributed.get_rank()
+    whole = torch.randn(elements, device=device).to(torch.bfloat16)
+    part = torch.randn(elements // ranks, device=device).to(torch.bfloat16)
+    out = torch.empty_like(whole)
+    if kind == "all-reduce":
+        return lambda: distributed.all_reduce(whole)
+    if kind == "all-gather":
+        return lambda: distributed.all_gather_into_tensor(out, part)
+    if kind == "reduce-scatter":
+        return lambda: distributed.reduce_scatter_tensor(part, whole)
+    if kind == "all-to-all":
+        return lambda: distributed.all_to_all_single(out, whole)
+
+    def send() -> None:
+        """From rank 0 to rank 1; further ranks wait for the next barrier."""
+        if rank == 0:
+            distributed.send(whole, 1)
+        elif rank == 1:
+            distributed.recv(out, 0)
+
+    return send
+
+
+def _wall_sample(torch: Any, call: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter_ns() - start) / 1e9 / repeats
+
+
+def _event_sample(torch: Any, call: Callable[[], Any], repeats: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / repeats
+
+
+if __name__ == "__main__":
+    sys.exit(main())

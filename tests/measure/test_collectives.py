@@ -1,0 +1,55 @@
+"""Collectives over gloo between two processes: structure and sanity, never speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from calc.measure import collectives
+
+
+def test_bus_factors_are_those_of_nccl_tests():
+    assert collectives.bus_factor("all-reduce", 4) == 1.5
+    assert collectives.bus_factor("all-gather", 4) == 0.75
+    assert collectives.bus_factor("send", 2) == 1
+
+
+def test_sizes():
+    assert collectives.sizes(1 << 14, 5000) == [1024, 4096, 5000, 16384]
+
+
+def test_without_torchrun_it_says_how(capsys, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    assert collectives.main([]) == 2
+    assert "torchrun" in capsys.readouterr().err
+
+
+def test_two_processes(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "links.json"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "calc.measure.collectives",
+    ]
+    options = ["-o", str(path), "--largest", "4096", "--tokens", "4", "--hidden-size", "256", "--rounds", "3"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(path.read_text())
+    assert found["ranks"] == 2
+    assert {c["bytes"] for c in found["cases"]} == {1024, 2048, 4096}
+    reduced = [c for c in found["cases"] if c["kind"] == "all-reduce"]
+    for case in reduced:
+        assert case["status"] == "ok"
+        assert case["time_s"] > 0
+        assert case["interval_s"][0] <= case["time_s"] <= case["interval_s"][1]
+        assert case["busbw_bytes_per_s"] == pytest.approx(case["bytes"] / case["time_s"])
+    assert all(c["failure"] for c in found["cases"] if c["status"] == "failed")
