@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.speed_model.calibration import further_noise, lifted, ranges
+from benchmarks.speed_model.calibration import further_noise, lifted, ranges, widened
 from benchmarks.speed_model.case import Case, Skipped
 from benchmarks.speed_model.cases import build
 from benchmarks.speed_model.cross_validation import SCHEMES, Prediction, Scheme, cross_validate
@@ -52,12 +52,9 @@ def fit_records(path: Path = SPEEDS) -> Fitted:
     design = Design(scored)
     whole = fit(design, rounds=_ROUNDS)
     whole = fit(design, start=whole, steps=_POLISH)
-    raw: dict[Scheme, list[Prediction]] = {s: cross_validate(scored, design, whole, s) for s in ("cell", "device")}
-    further = further_noise(raw)
-    predictions = {s: cross_validate(scored, design, whole, s, further) for s in SCHEMES}
-    more = lifted(predictions, further, design.kinds)
-    if more != further:
-        further, predictions = more, {s: cross_validate(scored, design, whole, s, more) for s in SCHEMES}
+    raw: dict[Scheme, list[Prediction]] = {s: cross_validate(scored, design, whole, s) for s in SCHEMES}
+    further = lifted(raw, further_noise(raw), design.kinds)
+    predictions = {s: [widened(p, further) for p in rows] for s, rows in raw.items()}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     files = export(design, scored, whole, ranges=ranges(predictions, design.kinds), further=further, sha256=digest)
     return Fitted(cases, skipped, design, whole, predictions, files)

@@ -36,18 +36,19 @@ echo "hardware: ${hardware:-none, the measured ceilings stand alone}" | tee -a "
 
 step environment "$python" cli.py env
 step gpu-tests "$python" -m pytest -q -n0 -m gpu tests/measure
-for model in llama-3.1-8b olmoe-1b-7b-0924; do
+for model in llama-3.1-8b qwen3-14b olmoe-1b-7b-0924; do  # fitted, validation, experts
   # shellcheck disable=SC2086 - an empty HARDWARE must vanish
   step "measure-$model" "$python" cli.py measure "$model" ${hardware:+"$hardware"} --suite standard --budget "$seconds" \
     -i 2048 --context-len 4096 --quiet -o "$folder/$model.json"
   step "report-$model" "$python" cli.py report "$folder/$model.json" -o "$folder/$model.html"
 done
-step fit "$python" cli.py fit "$folder/llama-3.1-8b.json" -o "$folder/efficiency.yaml"
-# The second model was not fitted: this is the validation.
-step validation "$python" cli.py report "$folder/olmoe-1b-7b-0924.json" --efficiency "$folder/efficiency.yaml" --max-error 15%
-step fitted "$python" cli.py report "$folder/llama-3.1-8b.json" --efficiency "$folder/efficiency.yaml" -o "$folder/fitted.html"
 gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0)
 if [ "${gpus:-0}" -gt 1 ]; then
-  step links "$python" -m torch.distributed.run --standalone --nproc-per-node "$gpus" -m calc.measure.collectives -o "$folder/links.json"
+  step links "$python" -m torch.distributed.run --standalone --nproc-per-node "$gpus" -m calc.measure.collectives -o "$folder/links.json" \
+    --merge "$folder/llama-3.1-8b.json"
 fi
+step fit "$python" cli.py fit "$folder/llama-3.1-8b.json" -o "$folder/efficiency.yaml"
+# The second model was not fitted: this is the validation.
+step validation "$python" cli.py report "$folder/qwen3-14b.json" --efficiency "$folder/efficiency.yaml" --max-error 15%
+step fitted "$python" cli.py report "$folder/llama-3.1-8b.json" --efficiency "$folder/efficiency.yaml" -o "$folder/fitted.html"
 exit $failed

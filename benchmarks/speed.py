@@ -39,13 +39,13 @@ def scoreboard(path: Path = SPEEDS, scheme: Scheme | None = None) -> dict[str, A
     else:
         usable = [case for case in usable if case.is_scored]
         predictions = _without_its_group(usable, scheme, files)
-    return board(predictions, skipped, suspects, files)
+    return board(predictions, skipped, suspects)
 
 
 def _without_its_group(cases: list[Any], scheme: Scheme, files: dict[str, EffectFile]) -> list[Prediction]:
     design = Design(cases)
     whole = fit(design, start=fit(design, rounds=_ROUNDS), steps=_POLISH)
-    return cross_validate(cases, design, whole, scheme, files["shared"].noise)
+    return cross_validate(cases, design, whole, scheme, files["shared"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,18 +22,15 @@ _CELL_FOLDS = 20
 
 @dataclass(frozen=True)
 class Prediction:
-    """An expected time with its relative deviation and the evidence level it was made at."""
+    """What the commands would say of a case: the model's time with its relative deviation, the range around it, and the evidence."""
 
     case: Case
     expected_s: float
     deviation: float
     level: str
-    best: float = 1.0
-
-    @property
-    def predicted_s(self) -> float:
-        """The expected time, raised to the best share of the floor that was ever reached."""
-        return max(self.expected_s, self.case.floor_s / self.best)
+    low_s: float
+    predicted_s: float
+    high_s: float
 
     @property
     def error(self) -> float:
@@ -51,9 +48,9 @@ def predict(case: Case, files: Mapping[str, EffectFile]) -> Prediction:
     """What the commands would say of a case with these effects."""
     model = case.model(effects_of(files, case.setting))
     found = model.expectation(case.sizes, case.composition, case.noise(model))
-    return Prediction(
-        case, float(found.seconds), float(found.deviation), model.level(case.kind), files["shared"].kinds[case.kind].best
-    )
+    low, expected, high = model.around(found, case.floor_s, case.kind)
+    seconds, deviation = float(found.seconds), float(found.deviation)
+    return Prediction(case, seconds, deviation, model.level(case.kind), float(low), float(expected), float(high))
 
 
 def folds(cases: Sequence[Case], scheme: Scheme) -> list[list[int]]:
@@ -71,15 +68,18 @@ def folds(cases: Sequence[Case], scheme: Scheme) -> list[list[int]]:
 
 
 def cross_validate(
-    cases: Sequence[Case], design: Design, whole: Fit, scheme: Scheme, further: Mapping[str, float] | None = None
+    cases: Sequence[Case], design: Design, whole: Fit, scheme: Scheme, shared: EffectFile | None = None
 ) -> list[Prediction]:
-    """One prediction for each case, from a fit without its group. Widths and noise are those of the whole fit."""
+    """One prediction for each case, from a fit without its group. Widths and noise are those of the whole fit, ranges and further
+    noise those of ``shared``, if given."""
+    spans = {kind: calibration.ranges for kind, calibration in shared.kinds.items()} if shared else {}
+    further = shared.noise if shared else {}
     found: dict[int, Prediction] = {}
     everything = np.arange(design.n)
     for left_out in folds(cases, scheme):
         rows = np.setdiff1d(everything, left_out)
         fitted = fit(design, rows, start=whole, steps=4)
-        files = export(design, cases, fitted, rows, further=further)
+        files = export(design, cases, fitted, rows, ranges=spans, further=further)
         for i in left_out:
             found[i] = predict(cases[i], files)
     return [found[i] for i in range(len(cases))]

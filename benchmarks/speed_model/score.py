@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmarks import statistics
 from benchmarks.speed_model.case import Skipped
 from benchmarks.speed_model.cross_validation import Prediction
-from calc.profiles.efficiency import EffectFile
-from calc.timing.calibrated import bounds
 
 #: Two devices are told apart where their measured times differ by more than this.
 _TELLING = 0.15
@@ -19,19 +17,16 @@ _LEAST_GROUP = 5
 Row = dict[str, Any]
 
 
-def row(prediction: Prediction, shared: EffectFile) -> Row:
+def row(prediction: Prediction) -> Row:
     """A record of the scoreboard: times in seconds."""
     case = prediction.case
-    ranges = shared.kinds[case.kind].ranges
-    multiples = ranges.get(prediction.level) or ranges["known"]
-    low, high = bounds(prediction.expected_s, prediction.deviation, multiples)
     return {
         "id": case.id,
         "kind": case.kind,
         "quantity": "time_s",
         "predicted": prediction.predicted_s,
-        "low": max(float(low), case.floor_s),
-        "high": max(float(high), prediction.predicted_s),
+        "low": prediction.low_s,
+        "high": prediction.high_s,
         "reported": case.measured_s,
         "error": prediction.error,
         "floor": case.floor_s,
@@ -107,11 +102,9 @@ def beats_floor(predictions: Iterable[Prediction]) -> list[str]:
     return [p.case.id for p in predictions if p.case.measured_s < p.case.floor_s]
 
 
-def board(
-    predictions: Sequence[Prediction], skipped: Sequence[Skipped], suspects: Sequence[str], files: Mapping[str, EffectFile]
-) -> Row:
+def board(predictions: Sequence[Prediction], skipped: Sequence[Skipped], suspects: Sequence[str]) -> Row:
     """The scoreboard: all that the command prints. Tenstorrent rows are predicted and grouped, but apart from ``overall``."""
-    rows = [row(p, files["shared"]) for p in predictions]
+    rows = [row(p) for p in predictions]
     counted = [(p, r) for p, r in zip(predictions, rows, strict=True) if p.case.is_scored]
     kinds = list(dict.fromkeys(p.case.kind for p, _ in counted))
     return {

@@ -24,6 +24,8 @@ RECORDS = Path(__file__).parents[1] / "records"
 SPEEDS = RECORDS / "measured_speed.yaml"
 _GEFORCE = re.compile(r"\b(rtx [2345]0\d0|gtx 16)", re.IGNORECASE)
 _BILLION = 1e9
+_USUAL_LINK = 31.5  # GB/s in one direction of PCIe 4 x16, for a device of which no link is stated
+_LEAST_HBM = 1200.0  # GB/s above which memory is stacked, for a device of which not even the family is known (GDDR6X: 1,008)
 
 
 @cache
@@ -114,10 +116,12 @@ def _decoder(
 
 def _of_size(identifier: str, billions: float, active: float | None) -> ModelProfile:
     """A decoder of so many parameters in the proportions of Llama: depth grows as the cube root of the size, 8 key-value heads of
-    128; a mixture spreads what is not active over 128 experts of which a token takes 8."""
+    128. A mixture has the width and depth of what a token uses (Qwen3-30B-A3B, DeepSeek-V3) and spreads the rest over 128 experts
+    of which a token takes 8."""
     total = billions * _BILLION
-    layers = max(4, round(19 * billions ** (1 / 3)))
-    hidden = max(256, 128 * round((total / (12 * layers)) ** 0.5 / 128))
+    used = min(active or billions, billions)
+    layers = max(4, round(19 * used ** (1 / 3)))
+    hidden = max(256, 1024 * round((used * _BILLION / (12 * layers)) ** 0.5 / 1024))  # a number of heads that eight ranks divide
     vocabulary = 128256 if billions > 1 else 32000
     heads = hidden // 128
     kv_heads = next(k for k in (8, 4, 2, 1) if heads % k == 0)
@@ -143,10 +147,10 @@ def device(record: Mapping[str, Any]) -> HardwareProfile | None:
 
 def _stand_in(name: str, rates: Mapping[str, Any]) -> HardwareProfile | None:
     family = next((row[1:] for row in table()["speed_families"] if re.search(row[0], name, re.IGNORECASE)), None)
-    if family is None or not (rates.get("mem_gb_per_s_per_gpu") or rates.get("link_gb_per_s_one_way")):
+    bandwidth, link = rates.get("mem_gb_per_s_per_gpu"), rates.get("link_gb_per_s_one_way")
+    if not bandwidth and not link:
         return None
-    vendor, architecture, memory = family
-    link = rates.get("link_gb_per_s_one_way")
+    vendor, architecture, memory = family or ("unlisted", "unlisted", "HBM" if float(bandwidth or 0) >= _LEAST_HBM else "GDDR")
     data = {
         "id": _slug(name),
         "name": name,
@@ -156,9 +160,9 @@ def _stand_in(name: str, rates: Mapping[str, Any]) -> HardwareProfile | None:
         "class": "datacenter_gpu" if memory.startswith("HBM") else "consumer_gpu",
         "unit_of_account": "unlisted: rates from the record",
         "memory_capacity_gb": 16.0,
-        "memory_bandwidth_gb_per_s": rates.get("mem_gb_per_s_per_gpu"),
+        "memory_bandwidth_gb_per_s": bandwidth,
         "peak_dense_tflops": _peaks(name, vendor, rates),
-        "interconnect": {"pcie_gb_per_s_per_direction": float(link)} if link else {},
+        "interconnect": {"pcie_gb_per_s_per_direction": float(link or _USUAL_LINK)},
     }
     return msgspec.convert(data, HardwareProfile, strict=False)
 

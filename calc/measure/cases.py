@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from calc.errors import UnknownNameError, UsageError
-from calc.measure import attention_cases
+from calc.measure import attention_cases, composites
 from calc.measure.grid import Grid
 from calc.numerics import cache_format, canonical_dtype, weight_format
 from calc.operators import work as step_work
@@ -56,6 +56,7 @@ class Case:
     calls: int = 1
     parameters: dict[str, Any] = field(default_factory=dict)
     tensor_parallel_size: int = 1
+    parts: tuple[tuple[Case, int], ...] = ()  # of a composite: cases and how often each is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ def workload(
             made = _case(operator, step.phase, model, dtype, tensor_parallel_size)
             if isinstance(made, Case):
                 cases.setdefault(made.id, replace(made, calls=0))
+    for whole in composites.composites(entries, cases) if grid and grid.composites else ():
+        cases[whole.id] = whole
     return _filtered(Workload(tuple(entries), tuple(cases.values()), dtype), only)
 
 
@@ -230,6 +233,8 @@ def _kernel(operator: Operator, model: ModelProfile) -> Chosen | str:
         active = max(1, round(float(shape["active"])))
         sizes = {"rows": max(active, round(float(shape["m"] * shape["active"]))), "active": active}
         return "experts", sizes | {key: int(shape[key]) for key in ("n", "k")}, {}
+    if op_class == "recurrent":
+        return _recurrent(operator)
     if op_class == "attention":
         return attention_cases.kernel(operator, model)
     rows: dict[str, Any] = {key: round(float(shape[key])) for key in ("m", "n") if key in shape}
@@ -246,6 +251,21 @@ def _kernel(operator: Operator, model: ModelProfile) -> Chosen | str:
             return "its head size is not known"
         return kernel, rows, {"head_dim": heads.head_dim, "rotary_dim": heads.rotary_dim or heads.head_dim}
     return (kernel, rows, {}) if kernel else f"no kernel for class {op_class} yet"
+
+
+def _recurrent(operator: Operator) -> Chosen | str:
+    """Recurrent mixers that plain torch can stand in for."""
+    sizes: dict[str, Any] = {key: int(value) for key, value in operator.shape.items()}
+    form = str(operator.detail.get("form", ""))
+    if sizes.get("tokens", 0) % sizes.get("sequences", 1):
+        return "requests of unequal length have no kernel yet"
+    if operator.name == "causal_conv1d":
+        return "conv1d", sizes, {}
+    if operator.name == "ssd_scan" and form in ("stepwise", "chunked"):
+        return "ssd_scan", sizes, {"form": form}
+    if operator.name == "gated_delta_rule" and form == "stepwise":
+        return "delta_step", sizes, {}
+    return f"no kernel for {operator.name} in {form or 'this'} form yet"
 
 
 def _rotated_heads(operator: Operator, model: ModelProfile) -> Heads | None:

@@ -6,6 +6,7 @@ so that drift hits prediction and measurement alike and the winner's luck of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -84,6 +85,12 @@ def _operand_bytes(case: Case) -> int:
         return int(shape["n"] * shape["k"] * shape.get("copies", shape.get("active", 1)) * element)
     if case.kernel == "attention":
         return int(shape["b"] * shape["kv"] * shape["hkv"] * (shape["d"] + shape["dv"]) * element)
+    if case.op_class == "recurrent":
+        sizes = [
+            shape.get(k, 1)
+            for k in ("sequences", "heads", "head_dim", "state", "key_head_dim", "value_head_dim", "channels", "kernel")
+        ]
+        return int(math.prod(sizes) * element)
     if "elements" in shape:
         return int(2 * shape["elements"] * element)
     return int(shape.get("m", 1) * shape.get("n", 1) * element)

@@ -1,6 +1,6 @@
 """Collectives between local devices, one process each:
 
-    torchrun --standalone --nproc-per-node N -m calc.measure.collectives [-o FILE] [--tokens M --hidden-size H] [--largest BYTES]
+    torchrun --standalone --nproc-per-node N -m calc.measure.collectives [-o FILE] [--merge RUN]
 
 nccl on GPUs, gloo on CPUs. A rank's value is the median of its samples, the case's the largest over ranks. Rates as nccl-tests defines
 them (doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw x the share of the bytes that cross a link. Only rank 0 writes.
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point of every rank."""
     parser = argparse.ArgumentParser(prog="calc.measure.collectives", description="Time collectives between local devices.")
     parser.add_argument("-o", "--output", type=Path, help="write the results (JSON) here")
+    parser.add_argument("--merge", type=Path, metavar="RUN", help="put the results into this run file")
     parser.add_argument("--largest", type=int, default=1 << 26, help="largest message in bytes")
     parser.add_argument("--tokens", type=int, help="tokens of a step, with --hidden-size the model's own message")
     parser.add_argument("--hidden-size", type=int)
@@ -67,9 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
     torch = require_torch()
     found = _measure(torch, asked)
     if int(os.environ["RANK"]) == 0:
+        if asked.merge:
+            run_file.write(run_file.read(asked.merge) | {"collectives": found}, asked.merge)
         if asked.output:
             run_file.write(found, asked.output)
-        else:
+        elif not asked.merge:
             print(json.dumps(found, indent=1))
     return 0
 

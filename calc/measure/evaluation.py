@@ -21,6 +21,7 @@ from calc.timing.efficiency import Efficiency
 #: Verdicts of a pair that can be judged.
 JUDGED = ("agrees", "fast", "slow")
 _LEAST_RELIABLE = 0.80
+_MOST_SAMPLES = 60  # of a round in a picture
 
 
 def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | None = None) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
     cases = {c["id"]: c for c in run["cases"]}
     rows = [_operator_row(o, cases.get(o["case_id"] or ""), predictor) for o in run["operators"]]
     known = {r["case_id"] for r in rows}
-    further = [_case_row(c, predictor) for c in run["cases"] if c["id"] not in known]
+    further = [_case_row(c, predictor, cases) for c in run["cases"] if c["id"] not in known]
     distinct = list({r["case_id"]: r for r in rows if r["case_id"]}.values()) + further
     steps = [_step(phase, rows) for phase in ("prefill", "decode") if any(r["phase"] == phase for r in rows)]
     judged = [r for r in distinct if r["verdict"] in JUDGED]
@@ -54,6 +55,8 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
             f"{r['case_id']}: {r['status']}" + (f", {r['note']}" if r["note"] else "") for r in distinct if not r["counts"]
         ],
         "bandwidth_curve": _curve(run),
+        "links": run.get("collectives"),
+        "samples": _samples(run, worst, rows),
         "warnings": list(run.get("warnings", ())),
     }
 
@@ -123,16 +126,39 @@ def _operator_row(record: dict[str, Any], case: dict[str, Any] | None, predictor
     return row | {"layers": record.get("layers"), "note": record.get("note") or row["note"], "launches": record["launches"]}
 
 
-def _case_row(case: dict[str, Any], predictor: Predictor) -> dict[str, Any]:
-    """A case that no step of the comparison holds."""
-    operator = Operator(
+def _case_row(case: dict[str, Any], predictor: Predictor, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A case that no step of the comparison holds; a composite is predicted as the sum of its parts."""
+    if case.get("parts"):
+        row = _row(_bare(case), case["phase"], case, predictor, _sum(case["parts"], predictor, cases)) | {"gap": None}
+    else:
+        row = _row(_bare(case), case["phase"], case, predictor)
+    return row | {"layers": None, "launches": case["launches"]}
+
+
+def _bare(case: dict[str, Any]) -> Operator:
+    """The operator of a case whose kinds of bytes are not told apart."""
+    return Operator(
         case["operation"], case["class"], "", 0, 1, case["shape"], case["dtype"], flops=case["flops"], activation_bytes=case["bytes"]
     )  # fmt: skip
-    return _row(operator, case["phase"], case, predictor) | {"layers": None, "launches": case["launches"]}
 
 
-def _row(operator: Operator, phase: str, case: dict[str, Any] | None, predictor: Predictor) -> dict[str, Any]:
-    found = predictor.predict(operator, case["launches"] if case else 1)
+def _sum(parts: list[Any], predictor: Predictor, cases: dict[str, dict[str, Any]]) -> comparison.Prediction | None:
+    found = [(predictor.predict(_bare(cases[i]), cases[i]["launches"]), n) for i, n in parts if i in cases]
+    times = [(p, n) for p, n in found if p is not None]
+    if len(times) < len(parts):
+        return None
+    bounds: dict[str, float] = {}
+    for p, n in times:
+        bounds[p.bound] = bounds.get(p.bound, 0.0) + n * p.time_s
+    low, high = (math.fsum(n * p.interval_s[end] for p, n in times) for end in (0, 1))
+    bound = max(bounds, key=lambda b: bounds[b])
+    return comparison.Prediction(math.fsum(n * p.time_s for p, n in times), (low, high), bound, all(p.trusted for p, _ in times))
+
+
+def _row(
+    operator: Operator, phase: str, case: dict[str, Any] | None, predictor: Predictor, known: comparison.Prediction | None = None
+) -> dict[str, Any]:
+    found = known or predictor.predict(operator, case["launches"] if case else 1)
     status = case["status"] if case else "not measured"
     measured, interval = (case["time_s"], pair(case["interval_s"])) if case else (None, None)
     predicted = found.time_s if found else None
@@ -142,7 +168,7 @@ def _row(operator: Operator, phase: str, case: dict[str, Any] | None, predictor:
     if case and verdict in JUDGED and predictor.extrapolated(case):
         verdict = "extrapolated"
     sheet = predictor.datasheet
-    known = sheet is not None and operator.compute_dtype in sheet.peaks
+    rated = sheet is not None and operator.compute_dtype in sheet.peaks
     return {
         "phase": phase,
         "operation": operator.name,
@@ -164,7 +190,7 @@ def _row(operator: Operator, phase: str, case: dict[str, Any] | None, predictor:
         "predicted_s": predicted,
         "predicted_interval_s": found.interval_s if found else None,
         "error": predicted / measured - 1 if predicted and measured else None,
-        "datasheet_s": float(roofline.honest(operator, sheet).time_s) if sheet is not None and known else None,
+        "datasheet_s": float(roofline.honest(operator, sheet).time_s) if sheet is not None and rated else None,
         "gap": _gap(operator, measured, predictor, case["launches"] if case else 1),
         "note": case["failure"] if case else None,
     }
@@ -247,4 +273,27 @@ def _curve(run: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for c in run["ceilings"]
         if c["time_s"] and c["name"].startswith("set_")
+    ]
+
+
+def _samples(run: dict[str, Any], worst: dict[str, Any] | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Samples in the order they came, with clock and power, of the worst case and of the ones that take most of each step."""
+    heavy = sorted((r for r in rows if r["measured_s"]), key=lambda r: -r["count"] * r["measured_s"])
+    first = [next((r["case_id"] for r in heavy if r["phase"] == phase), None) for phase in ("prefill", "decode")]
+    chosen = dict.fromkeys(i for i in (worst["case_id"] if worst else None, *first) if i)
+    cases = {c["id"]: c for c in run["cases"]}
+    return [
+        {
+            "case_id": i,
+            "rounds": [
+                {
+                    "samples_s": r["samples_s"][:: max(1, len(r["samples_s"]) // _MOST_SAMPLES)],
+                    "set_aside": len(r["preempted_s"]),
+                    "sm_clock_hz": r.get("sm_clock_hz"),
+                    "power_w": r.get("power_w"),
+                }
+                for r in cases[i]["rounds"]
+            ],
+        }
+        for i in chosen
     ]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from calc.timing.roofline import joined_s
+from calc.timing.roofline import corrected, joined_s
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -28,6 +28,7 @@ _PRIOR = 1.0
 _STEPS, _KNEE_STEPS = 40, 15
 _BOOTSTRAP = 200
 _FEWEST_FOR_KNEE = 8
+_FEWEST_FOR_TABLE, _TABLE_PAYS = 2, 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,19 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Parameters of the law; ``knee`` None takes the larger of both times."""
+    """Parameters of the law; ``knee`` None takes the larger of both times. ``correction`` is (rows, measured / law)."""
 
     compute: float
     bandwidth: float
     launch_s: float
     knee: float | None
+    correction: tuple[tuple[float, float], ...] = ()
 
-    def predict(self, compute_s: Array, memory_s: Array) -> Array:
+    def predict(self, compute_s: Array, memory_s: Array, rows: Array | None = None) -> Array:
         """Seconds of calls that would need these seconds at the ceilings."""
         joined: Array = np.asarray(joined_s(compute_s / self.compute, memory_s / self.bandwidth, self.knee))
-        return self.launch_s + joined
+        result: Array = (self.launch_s + joined) * np.asarray(corrected(self.correction, rows))
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,14 @@ def fit(
     efficiencies likewise. ``validate`` False leaves the held-out errors out."""
     prior = start or Law(1.0, 1.0, launch_s, None)
     law = _best(observations, prior)
+    held_out = _held_out(observations, prior, table=False) if validate else {}
+    tabled = _tabled(law, observations)
+    if validate and tabled.correction:
+        other = _held_out(observations, prior, table=True)
+        if _size(other) < _size(held_out):  # the table pays only where it predicts shapes that it did not see
+            law, held_out = tabled, other
     compute, memory, measured, _ = _columns(observations)
-    log_ratio = np.log(law.predict(compute, memory) / measured)
+    log_ratio = np.log(law.predict(compute, memory, _rows(observations)) / measured)
     ruled = compute / law.compute > memory / law.bandwidth
     return Fitted(
         law,
@@ -105,8 +114,29 @@ def fit(
         int(ruled.sum()),
         int((~ruled & (memory > 0)).sum()),
         {o.case_id: float(r) for o, r in zip(observations, log_ratio, strict=True)},
-        _held_out(observations, prior) if validate else {},
+        held_out,
     )
+
+
+def _size(log_ratios: dict[str, float]) -> float:
+    return float(np.mean(np.abs(list(log_ratios.values())))) if log_ratios else math.inf
+
+
+def _rows(observations: Sequence[Observation]) -> Array:
+    """Rows of each call; 0, outside of any table, where it has none."""
+    return np.array([max(o.rows or 0.0, 1e-9) for o in observations], float)
+
+
+def _tabled(law: Law, observations: Sequence[Observation]) -> Law:
+    """The law with a correction by rows (median over shapes), where it is off by more than 10 % somewhere."""
+    compute, memory, measured, _ = _columns(observations)
+    off, rows = np.log(measured / law.predict(compute, memory)), _rows(observations)
+    counts = sorted({float(m) for m in rows if m >= 1})
+    medians = [(m, off[rows == m]) for m in counts]
+    table = tuple((m, float(np.exp(np.median(part)))) for m, part in medians if len(part) >= _FEWEST_FOR_TABLE)
+    if len(table) < 2 or all(abs(math.log(f)) <= _TABLE_PAYS for _, f in table):
+        return law
+    return replace(law, correction=table)
 
 
 def errors(log_ratios: Sequence[float]) -> Errors | None:
@@ -218,21 +248,23 @@ def _intervals(observations: Sequence[Observation], law: Law, prior: Law, count:
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
-def _held_out(observations: Sequence[Observation], prior: Law) -> dict[str, float]:
-    """log(predicted / measured) of each case by a fit without its shape, then without its number of rows: the worse of the two."""
+def _held_out(observations: Sequence[Observation], prior: Law, *, table: bool) -> dict[str, float]:
+    """log(predicted / measured) of each case by a fit without its shape, then without its number of rows: the worse of the two. The
+    least and the largest number of rows stay in: what lies beyond them is extrapolated and said to be."""
     found: dict[str, float] = {}
     for key in ("group", "rows"):
-        values = {getattr(o, key) for o in observations} - {None}
+        values = sorted({getattr(o, key) for o in observations} - {None})
         if len(values) < (3 if key == "group" else 4):
             continue
-        for value in values:
+        for value in values if key == "group" else values[1:-1]:
             rest = [o for o in observations if getattr(o, key) != value]
             left = [o for o in observations if getattr(o, key) == value]
             if len(rest) < 2:
                 continue
             law = _best(rest, prior)
+            law = _tabled(law, rest) if table else law
             compute, memory, measured, _ = _columns(left)
-            for one, ratio in zip(left, np.log(law.predict(compute, memory) / measured), strict=True):
+            for one, ratio in zip(left, np.log(law.predict(compute, memory, _rows(left)) / measured), strict=True):
                 known = found.get(one.case_id, 0.0)
                 found[one.case_id] = float(ratio) if abs(ratio) >= abs(known) else known
     return found

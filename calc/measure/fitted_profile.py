@@ -11,10 +11,11 @@ from typing import Any
 
 from calc.errors import UsageError
 from calc.measure import fit as fitting
+from calc.measure.composites import CLASS
 from calc.measure.fit import Fitted, Law, Observation
 from calc.measure.statistics import quantile, t95
 from calc.profiles import efficiency as schema
-from calc.profiles.efficiency import EfficiencyProfile, Factor, Latency, RunOrigin, Spread
+from calc.profiles.efficiency import Correction, EfficiencyProfile, Factor, Latency, RunOrigin, Spread
 from calc.timing.efficiency import load_efficiency
 
 _UNKNOWN_DEVIATION = 0.10  # of a case with too few rounds for an interval
@@ -106,6 +107,8 @@ def _collect(
     for case in run["cases"]:
         if case["status"] in ("failed", "unreliable") or not case["time_s"]:
             left_out[case["status"] if case["status"] in ("failed", "unreliable") else "failed"] += 1
+        elif case["class"] == CLASS:
+            left_out["held-out composite"] += 1
         elif case["dtype"] not in rates:
             left_out["no rate of its type"] += 1
         else:
@@ -167,6 +170,7 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
             low=min(launch_low, law.launch_s), expected=law.launch_s, high=max(launch_high, law.launch_s), n=len(part)
         ),
         knee=law.knee,
+        correction=[Correction(rows=rows, factor=_short(ratio)) for rows, ratio in law.correction],
         intervals={name: (_short(a), _short(b)) for name, (a, b) in one.intervals.items()},
         box=box,
         cases=len(part),

@@ -201,6 +201,22 @@ def _experts(case: Case, space: Workspace) -> Kernel:
     return expert_kernels.build(case, space)
 
 
+def _recurrent(name: str) -> Builder:
+    def made(case: Case, space: Workspace) -> Kernel:
+        from calc.measure import recurrent_kernels
+
+        builder: Builder = getattr(recurrent_kernels, name)
+        return builder(case, space)
+
+    return made
+
+
+def _chain(case: Case, space: Workspace) -> Kernel:
+    from calc.measure import chain_kernels
+
+    return chain_kernels.build(case, space)
+
+
 def _working_set(case: Case, space: Workspace) -> Kernel:
     """The same bytes read again and again: in cache while they fit."""
     view = space.operands(case.shape["elements"])[0].view(space.torch.float32)
@@ -216,6 +232,10 @@ def _rotary(case: Case, space: Workspace) -> Kernel:
 BUILDERS: dict[str, Builder] = {
     "gemm": _gemm,
     "grouped_gemm": _grouped_gemm,
+    "chain": _chain,
+    "conv1d": _recurrent("convolution"),
+    "ssd_scan": _recurrent("scan"),
+    "delta_step": _recurrent("delta_step"),
     "experts": _experts,
     "working_set": _working_set,
     "attention": _attention,

@@ -27,6 +27,8 @@ def likely(row: dict[str, Any], cases: dict[str, dict[str, Any]]) -> str:
         return "the kernel computes masked pairs too, which the prediction does not count"
     if "backend math" in kernel:
         return "no fused attention backend took this shape: scores go through memory"
+    if "plain torch" in kernel:
+        return "plain torch stands in for a fused kernel, which reads and writes far less"
     if "a loop over" in kernel:
         return "torch runs one product per expert; engines run one grouped kernel"
     if row["class"] == "attention":

@@ -139,6 +139,7 @@ def _case(result: CaseResult) -> dict[str, Any]:
         "phase": case.phase,
         "shape": case.shape,
         "parameters": case.parameters,
+        "parts": [[part.id, calls] for part, calls in case.parts],
         "dtype": case.dtype,
         "tensor_parallel_size": case.tensor_parallel_size,
         "calls_per_step": case.calls,

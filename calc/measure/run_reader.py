@@ -81,6 +81,22 @@ class _Datasheet(msgspec.Struct, kw_only=True):
     bandwidth_bytes_per_s: Positive
 
 
+class _Link(msgspec.Struct, kw_only=True):
+    id: str
+    kind: str
+    bytes: Annotated[int, msgspec.Meta(gt=0)]
+    bytes_are: str
+    status: str
+    time_s: Positive | None
+    busbw_bytes_per_s: Positive | None = None
+
+
+class _Links(msgspec.Struct, kw_only=True):
+    backend: str
+    ranks: int
+    cases: list[_Link]
+
+
 class _Run(msgspec.Struct, kw_only=True):
     complete: bool
     model: dict[str, Any]
@@ -91,6 +107,7 @@ class _Run(msgspec.Struct, kw_only=True):
     operators: list[_Operator]
     digest: str
     hardware: _Datasheet | None = None
+    collectives: _Links | None = None
     not_measured: list[str] = []
     warnings: list[dict[str, str]] = []
 

@@ -6,6 +6,7 @@ fitted effects of the calibrated model: a term of a step takes its size at datas
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import msgspec
@@ -45,6 +46,13 @@ class Errors(Strict, frozen=True, kw_only=True):
     by_phase: dict[Text, Errors] = {}
 
 
+class Correction(Strict, frozen=True, kw_only=True):
+    """Where the law is off: measured / law at a number of rows. Joined in logarithms, 1 outside of the table."""
+
+    rows: Annotated[float, msgspec.Meta(gt=0)]
+    factor: Share
+
+
 class Factor(Strict, frozen=True, kw_only=True):
     """Efficiencies of operators of ``operator_classes`` (empty: all others).
 
@@ -64,11 +72,17 @@ class Factor(Strict, frozen=True, kw_only=True):
     message_s: Latency = Latency(low=0, expected=0, high=0, n=0)
     knee: Annotated[float, msgspec.Meta(ge=1, le=64)] | None = None
     intervals: dict[Text, tuple[float, float]] = {}  # 95 % of the parameters over shapes drawn with replacement
+    correction: list[Correction] = []  # by ascending rows
     box: dict[Text, tuple[float, float]] = {}
     cases: Annotated[int, msgspec.Meta(ge=0)] = 0
     fit_error: Errors | None = None
     held_out_error: Errors | None = None
     flags: list[Text] = []
+
+    @property
+    def corrections(self) -> list[tuple[float, float]]:
+        """The table as pairs of rows and factor."""
+        return [(c.rows, c.factor) for c in self.correction]
 
 
 class RunOrigin(Strict, frozen=True, kw_only=True):
@@ -117,6 +131,8 @@ def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]
             spread = getattr(factor, name)
             if not spread.low <= spread.expected <= spread.high:
                 found.append((("factors", i, name), "low, expected and high must not descend"))
+        if any(a.rows >= b.rows for a, b in pairwise(factor.correction)):
+            found.append((("factors", i, "correction"), "rows must ascend"))
         for letter, (low, high) in factor.box.items():
             if not low <= high:
                 found.append((("factors", i, "box", letter), "the least size must not exceed the largest"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calc.report.table import Column, Page, Table
-from calc.units import format_flops, format_percent, format_seconds, format_traffic
+from calc.units import format_bytes, format_flops, format_percent, format_seconds, format_traffic
 
 CONTENT = (
     "Sums of kernels: no scheduler, no sampling, no network front end; TTFT and TPOT of a server are longer. "
@@ -115,6 +115,10 @@ def page(record: dict[str, Any], gates: list[str]) -> Page:
             )
     headline += [f"gate: {reason}" for reason in gates]
     tables = [_ceilings(record), _groups(record), _operators(record["rows"], record["steps"], "one call of each operator")]
+    if record["links"]:
+        tables.append(
+            Table(tuple(Column(h, right=h != "kind") for h in LINKS), links(record), f"collectives, {record['links']['backend']}")
+        )
     if record["further"]:
         tables.append(_operators(record["further"], [], "further sizes"))
     notes = words(record) + [f"left out: {text}" for text in record["left_out"][:20]]
@@ -122,6 +126,24 @@ def page(record: dict[str, Any], gates: list[str]) -> Page:
         notes.append(f"left out: {len(record['left_out']) - 20} more")
     notes += [f"warning [{w['code']}]: {w['message']}" for w in record["warnings"]]
     return Page(headline, [t for t in tables if t.rows], notes)
+
+
+LINKS = ("kind", "message", "bytes are", "time", "bus bandwidth")
+
+
+def links(record: dict[str, Any]) -> list[list[str]]:
+    """Collectives by kind and size."""
+    return [
+        [
+            c["kind"],
+            format_bytes(c["bytes"]),
+            c["bytes_are"],
+            format_seconds(c["time_s"]),
+            rate(c.get("busbw_bytes_per_s"), "byte/s"),
+        ]
+        for c in sorted(record["links"]["cases"], key=lambda c: (c["kind"], c["bytes"]))
+        if c["time_s"]
+    ]
 
 
 def _ceilings(record: dict[str, Any]) -> Table:

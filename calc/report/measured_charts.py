@@ -182,3 +182,31 @@ def bandwidth(record: dict[str, Any]) -> str | None:
     if sheet:
         chart.line([(x.low, sheet["bandwidth_bytes_per_s"]), (x.high, sheet["bandwidth_bytes_per_s"])], "dashed")
     return chart.svg()
+
+
+def samples(case: dict[str, Any]) -> str | None:
+    """Samples of a case in the order they came, round by round, with clock and power beneath where somebody watched."""
+    rounds = [r for r in case["rounds"] if r["samples_s"]]
+    times = [t for r in rounds for t in r["samples_s"]]
+    if not times:
+        return None
+    low, high = min(times), max(times)
+    margin = 0.1 * (high - low) or 0.1 * high
+    scale = next((p for p in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if high < 1e3 * p[0]), (1.0, "s"))
+    x = Axis(0, len(times) + len(rounds), LEFT, WIDTH - RIGHT, "samples in the order they came; gaps part the rounds", log=False)
+    y = Axis((low - margin) / scale[0], (high + margin) / scale[0], 240 - BOTTOM, TOP, f"time of one call, {scale[1]}", log=False)
+    chart = Chart(f"samples of {case['case_id']}", x, y, height=240)
+    at = 0
+    for taken in rounds:
+        seen = [
+            f"{taken[key] / unit:.0f} {name}"
+            for key, unit, name in (("sm_clock_hz", 1e6, "MHz"), ("power_w", 1, "W"))
+            if taken[key]
+        ]
+        seen += [f"{taken['set_aside']} set aside"] if taken["set_aside"] else []
+        chart.text(x.at(at), TOP - 6, ", ".join(seen))
+        for value in taken["samples_s"]:
+            chart.marker(at, value / scale[0], "circle", "dot s0", size=2)
+            at += 1
+        at += 1
+    return chart.svg()

@@ -50,6 +50,8 @@ def html(record: dict[str, Any]) -> str:
             record,
         ),
         _figure(measured_charts.bandwidth(record), "Bandwidth over working set", "The plateau on the right is memory.", record),
+        _samples(record),
+        _links(record),
         _classes(record),
         _operators(record),
         _words(record),
@@ -91,6 +93,23 @@ def _figure(picture: str | None, title: str, caption: str, record: dict[str, Any
         return ""
     scope = f"{measured.title(record)}. Error bars: {measured.rounds_text(record)}."
     return f"<figure><h2>{escape(title)}</h2>{legend}{picture}<figcaption>{escape(caption)} {escape(scope)}</figcaption></figure>"
+
+
+def _samples(record: dict[str, Any]) -> str:
+    """The worst case and the heaviest ones, sample by sample."""
+    parts = [(case["case_id"], picture) for case in record["samples"] if (picture := measured_charts.samples(case))]
+    shown = "".join(f"<figure><h3>{escape(i)}</h3>{picture}</figure>" for i, picture in parts)
+    note = "The worst case and those that take most of a step. Above: clock and power where they were watched, samples set aside."
+    return f"<details><summary>Samples, round by round</summary><p>{note}</p>{shown}</details>" if shown else ""
+
+
+def _links(record: dict[str, Any]) -> str:
+    links = record["links"]
+    if not links:
+        return ""
+    return f"<h2>Collectives over {links['ranks']} ranks, {escape(links['backend'])}</h2>" + _table(
+        measured.LINKS, measured.links(record)
+    )
 
 
 def _legend(record: dict[str, Any]) -> str:

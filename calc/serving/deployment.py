@@ -128,7 +128,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         options.memory,
         has_rates,
         kv_dtype,
-        shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency),
+        shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency, device.id),
         _inputs(model, hardware, sharding, numbers, law, options, kv_dtype),
     )
 

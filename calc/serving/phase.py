@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, divide
+from calc.arrays import Number, divide, minimum
 from calc.operators.operator import Operator
 from calc.operators.step import step_operators
 from calc.operators.work import Work
@@ -91,10 +91,12 @@ class Phase:
 
     @property
     def bandwidth_utilization(self) -> Number | None:
-        """Share of the memory bandwidth that the expected time leaves in use, all bytes of the fusion policy counted."""
+        """Share of the memory bandwidth that the expected time leaves in use, all bytes of the fusion policy counted; 1 where these are
+        more than memory can move in that time, so that part of the activations stays in cache."""
         if self.timed is None or self.timed.time_s.expected is None or not self.bandwidth_bytes_per_s:
             return None
-        return divide(self.totals.bytes, self.timed.time_s.expected * self.bandwidth_bytes_per_s * self.ranks)
+        share = divide(self.totals.bytes, self.timed.time_s.expected * self.bandwidth_bytes_per_s * self.ranks)
+        return minimum(share, 1.0)
 
     def share(self, item: OperatorTime) -> Number:
         """Share of the step's expected time that all calls of an operator take."""

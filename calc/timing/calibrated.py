@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from calc.arrays import Number, divide, maximum
+from calc.arrays import Number, divide, maximum, minimum
 from calc.operators.operator import Operator
 from calc.operators.work import Work
-from calc.profiles.efficiency import Calibration, Effect, EffectFile, Term
+from calc.profiles.efficiency import Effect, EffectFile, Term
 from calc.timing.roofline import Ceilings
 from calc.timing.setting import Setting
 from calc.timing.terms import Mix, Sizes, mix, operator_sizes
@@ -27,6 +27,7 @@ NOISE_LEVELS = ("experts", "class", "engine")
 #: Kinds of observations that bear on a kind of step.
 _EVIDENCE = {"decode": ("decode", "serving"), "prefill": ("prefill", "serving"), "serving": ("serving", "decode", "prefill")}
 _NOTHING = Term()
+_NORMAL = (1.2816, 1.2816)  # what holds 80 % of a normal distribution, where nothing was calibrated
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,15 @@ class Calibrated:
         level = self.level(kind)
         return f"fitted n={self.rows(kind)}" + ("" if level == KNOWN else f" ({level})")
 
+    def around(self, expectation: Expectation, floor: Number, kind: str) -> tuple[Number, Number, Number]:
+        """Low, expected and high time: none below the floor, the expected one no closer to it than any observation came."""
+        fast, slow = self.multiples(kind)
+        expected = maximum(expectation.seconds, floor / self.effects.shared.kinds[kind].best)
+        # Reciprocal below and linear above: both stay positive, and a better device never raises them.
+        low = minimum(maximum(expectation.seconds / (1 + fast * expectation.deviation), floor), expected)
+        return low, expected, expected + slow * expectation.deviation * expectation.seconds
+
     def multiples(self, kind: str) -> tuple[float, float]:
         """Multiples of the deviation to the fast and to the slow side that hold 80 % of what was seen."""
-        calibration: Calibration = self.effects.shared.kinds[kind]
-        return calibration.ranges.get(self.level(kind)) or calibration.ranges[KNOWN]
-
-
-def bounds(expected: Number, deviation: Number, multiples: tuple[float, float]) -> tuple[Number, Number]:
-    """Low and high time around an expected one. Linear above and reciprocal below: both stay positive, and more bandwidth, compute or
-    link speed never raises them."""
-    fast, slow = multiples
-    return expected / (1 + fast * deviation), expected * (1 + slow * deviation)
+        ranges = self.effects.shared.kinds[kind].ranges
+        return ranges.get(self.level(kind)) or ranges.get(KNOWN) or _NORMAL

@@ -98,10 +98,26 @@ def for_setting(path: str | None, setting: Setting) -> Efficiency | Calibrated:
     return Calibrated(fitted, setting) if fitted else load_efficiency()
 
 
-def evidence_warnings(efficiency: Efficiency | Calibrated) -> tuple[tuple[str, str], ...]:
-    """What to tell of times that rest on other engines alone."""
-    if not isinstance(efficiency, Calibrated) or efficiency.level("decode") != ENGINE_UNSEEN:
+def evidence_warnings(efficiency: Efficiency | Calibrated, hardware_id: str | None = None) -> tuple[tuple[str, str], ...]:
+    """What to tell of times that rest on other engines alone, or on a fit of another device or of some classes only."""
+    if isinstance(efficiency, Efficiency):
+        return _fit_warnings(efficiency.profile, hardware_id)
+    if efficiency.level("decode") != ENGINE_UNSEEN:
         return ()
     where = efficiency.setting
     what = f"no published speed of {where.engine} on {device_class(where.hardware)} devices is known"
     return (("engine_unseen", f"{what}: expected times are those of other engines, the ranges are wide"),)
+
+
+def _fit_warnings(profile: EfficiencyProfile, hardware_id: str | None) -> tuple[tuple[str, str], ...]:
+    if profile.fit is None:
+        return ()
+    found: list[tuple[str, str]] = []
+    if profile.hardware is not None and hardware_id is not None and profile.hardware != hardware_id:
+        found.append(("efficiency_of_another_device", f"{profile.id} was fitted on {profile.hardware}, not on {hardware_id}"))
+    if profile.fit.against == "measured ceilings":
+        said = f"{profile.id} holds shares of measured ceilings, not of a datasheet: times here come out too short"
+        found.append(("efficiency_of_measured_ceilings", said))
+    told = sorted({c for f in profile.factors for c in f.operator_classes})
+    found.append(("default_efficiency", f"measured: {', '.join(told)}; all other operators keep the documented default factors"))
+    return tuple(found)

@@ -5,10 +5,11 @@ Williams, Waterman, Patterson 2009. An operator overlaps its own loads and arith
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from calc.arrays import Number, maximum
+from calc.arrays import Number, is_plain, maximum
 from calc.operators.operator import Operator
 from calc.profiles.hardware import HardwareProfile
 from calc.timing import network, paths
@@ -88,6 +89,24 @@ def joined_s(compute_s: Number, memory_s: Number, knee: float | None) -> Number:
         return larger
     result: Number = larger * ((compute_s / larger) ** knee + (memory_s / larger) ** knee) ** (1 / knee)
     return result
+
+
+def corrected(table: Sequence[tuple[float, float]], rows: Number | None) -> Number:
+    """What a law's time is multiplied with at a number of rows: measured / law, joined in logarithms, 1 outside of the table."""
+    if not table or rows is None:
+        return 1.0
+    if not is_plain(rows):
+        import numpy as np  # arrays are numpy's already
+
+        grid = np.log([m for m, _ in table])
+        result: Number = np.exp(np.interp(np.log(rows), grid, np.log([f for _, f in table]), left=0.0, right=0.0))
+        return result
+    if not table[0][0] <= rows <= table[-1][0]:
+        return 1.0
+    above = next(i for i, (m, _) in enumerate(table) if m >= rows)
+    (m0, f0), (m1, f1) = table[max(above - 1, 0)], table[above]
+    share = math.log(rows / m0) / math.log(m1 / m0) if m1 > m0 else 0.0
+    return math.exp(math.log(f0) + share * (math.log(f1) - math.log(f0)))
 
 
 def floor(operator: Operator, ceilings: Ceilings) -> Bounds:

@@ -9,7 +9,7 @@ from typing import Any
 from calc.arrays import Number, divide, is_plain, maximum, minimum, where
 from calc.operators.operator import Operator
 from calc.operators.work import Work
-from calc.timing import calibrated, roofline
+from calc.timing import roofline
 from calc.timing.calibrated import Calibrated, Expectation
 from calc.timing.efficiency import Efficiency
 from calc.timing.roofline import Ceilings
@@ -117,7 +117,10 @@ def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficienc
         seconds = parts.time_s
         if factor.knee is not None:
             seconds = maximum(roofline.joined_s(parts.compute_s, parts.memory_s, factor.knee), parts.network_s)
-        seconds = seconds + getattr(factor.launch_s, fixed) + (getattr(message, fixed) if message else 0.0)
+        seconds = seconds + getattr(factor.launch_s, fixed)
+        if factor.correction:
+            seconds = seconds * roofline.corrected(factor.corrections, operator.shape.get("m"))
+        seconds = seconds + (getattr(message, fixed) if message else 0.0)
         times.append(maximum(seconds, bounds.time_s))
     return OperatorTime(operator, bounds, Range(bounds.time_s, times[0], times[1], times[2], efficiency.evidence))
 
@@ -162,13 +165,12 @@ def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated
     for own, operator in zip(floors, operators, strict=True):
         floor = floor + own.time_s * operator.count
     calls, expectation, parts = model.step(operators, ceilings, work)
-    kind = "decode" if work.phase == "decode" else "prefill"
     low, expected, high = _around(expectation, floor, model, work, parts)
     excess = [maximum(seconds - own.time_s, 0.0) for seconds, own in zip(calls, floors, strict=True)]
     beyond: Number = 0.0
     for more, operator in zip(excess, operators, strict=True):
         beyond = beyond + more * operator.count
-    evidence = model.evidence(kind)
+    evidence = model.evidence(_kind(work))
     timed = []
     for operator, own, more in zip(operators, floors, excess, strict=True):
         # Where no operator exceeds its floor, all stretch alike.
@@ -180,24 +182,22 @@ def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated
 
 
 def _around(expectation: Expectation, floor: Number, model: Calibrated, work: Work, parts: Mix) -> tuple[Number, Number, Number]:
-    """Low, expected and high time of a step, none below the floor. A mixed step takes the ranges of its phases by their share."""
-    decode, prefill = (
-        calibrated.bounds(expectation.seconds, expectation.deviation, model.multiples(k)) for k in ("decode", "prefill")
-    )
-    if work.phase == "decode":
-        low, high = decode
-    elif work.phase == "prefill":
-        low, high = prefill
+    """Low, expected and high time of a step, none below the floor. A mixed step takes the wider range of its phases."""
+    found = {k: model.around(expectation, floor, k) for k in (("decode", "prefill") if work.phase == "mixed" else (_kind(work),))}
+    if work.phase != "mixed":
+        low, expected, high = found[_kind(work)]
     else:
-        only_decodes = where(parts.prompt_tokens > 0, 0, 1)
-        low = decode[0] * only_decodes + minimum(decode[0], prefill[0]) * (1 - only_decodes)
-        high = decode[1] * only_decodes + maximum(decode[1], prefill[1]) * (1 - only_decodes)
-    best = min(model.effects.shared.kinds[k].best for k in ("decode", "prefill"))
-    low, expected = maximum(low, floor), maximum(expectation.seconds, floor / best)
-    low, high = minimum(low, expected), maximum(high, expected)
+        decode, prefill = found["decode"], found["prefill"]
+        low = decode[0] * (1 - parts.prompts) + minimum(decode[0], prefill[0]) * parts.prompts
+        high = decode[2] * (1 - parts.prompts) + maximum(decode[2], prefill[2]) * parts.prompts
+        expected = decode[1]
     ordered = floor <= low if is_plain(floor, low) else (floor <= low).all()  # type: ignore[union-attr]
     assert ordered, "the range of a step reaches below its floor"
     return low, expected, high
+
+
+def _kind(work: Work) -> str:
+    return "decode" if work.phase == "decode" else "prefill"
 
 
 def _add_share(share_s: dict[str, Number], bounds: roofline.Bounds, count: int) -> None:

@@ -8,7 +8,11 @@ import sys
 
 import pytest
 
-from calc.measure import collectives
+from calc.measure import collectives, run_reader
+from calc.measure.evaluation import evaluate
+from calc.report import measured as report
+from calc.report import measured_page
+from tests.measure.simulated_device import Device, session
 
 
 def test_bus_factors_are_those_of_nccl_tests():
@@ -29,7 +33,8 @@ def test_without_torchrun_it_says_how(capsys, monkeypatch):
 
 def test_two_processes(tmp_path):
     pytest.importorskip("torch")
-    path = tmp_path / "links.json"
+    path, measured = tmp_path / "links.json", tmp_path / "run.json"
+    session(Device(), output=measured).run(0, 3)
     command = [
         sys.executable,
         "-m",
@@ -40,12 +45,30 @@ def test_two_processes(tmp_path):
         "-m",
         "calc.measure.collectives",
     ]
-    options = ["-o", str(path), "--largest", "4096", "--tokens", "4", "--hidden-size", "256", "--rounds", "3"]
+    options = [
+        "-o",
+        str(path),
+        "--merge",
+        str(measured),
+        "--largest",
+        "4096",
+        "--tokens",
+        "4",
+        "--hidden-size",
+        "256",
+        "--rounds",
+        "3",
+    ]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(path.read_text())
     assert found["ranks"] == 2
     assert {c["bytes"] for c in found["cases"]} == {1024, 2048, 4096}
+    merged, content_hash = run_reader.load(measured)
+    record = evaluate(merged, content_hash)
+    assert merged["collectives"] == {k: v for k, v in found.items() if k != "digest"}
+    assert len(report.links(record)) == sum(c["status"] == "ok" for c in found["cases"])
+    assert "Collectives over 2 ranks" in measured_page.html(record)
     reduced = [c for c in found["cases"] if c["kind"] == "all-reduce"]
     for case in reduced:
         assert case["status"] == "ok"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from calc.measure.fit import Law, Observation, errors, fit
+from calc.timing.roofline import corrected
 
 PEAK, BANDWIDTH = 1e15, 3e12
 SHAPES = (
@@ -80,3 +82,27 @@ def test_more_than_the_ceiling_is_kept():
 def test_errors_of_nothing():
     assert errors([]) is None
     assert errors([0.1, -0.1]).bias == pytest.approx(1)
+
+
+def test_another_kernel_at_one_row_gets_a_correction():
+    planted = Law(0.7, 0.5, 1e-6, 3.0)
+    odd = [replace(o, time_s=o.time_s * 0.5) if o.rows == 1 else o for o in observations(planted, 4, gross=0)]
+    found = fit(odd, 1e-6, bootstrap=0)
+    table = dict(found.law.correction)
+    assert table[1] == pytest.approx(0.5, rel=0.1)
+    assert table[64] == pytest.approx(1, abs=0.1)
+    assert errors(list(found.held_out.values())).p90 < 0.15
+
+
+def test_no_correction_where_the_law_holds():
+    assert fit(observations(Law(0.7, 0.8, 4e-6, 3.0), 5, gross=0), 2e-6, bootstrap=0).law.correction == ()
+
+
+@pytest.mark.parametrize("rows", [0.5, 1, 3, 4, 16, 100])
+def test_a_correction_is_the_same_for_numbers_and_arrays(rows):
+    import numpy as np
+
+    table = [(1.0, 0.5), (4.0, 2.0), (16.0, 1.2)]
+    one = corrected(table, rows)
+    assert one == pytest.approx(float(corrected(table, np.array([rows]))[0]))
+    assert one == {0.5: 1.0, 1: 0.5, 4: 2.0, 16: pytest.approx(1.2), 100: 1.0}.get(rows, one)

@@ -10,6 +10,7 @@ from calc.measure import kernels
 from calc.measure.cases import Case, workload
 from calc.measure.ceilings import candidates, working_sets
 from calc.measure.device import DeviceFacts
+from calc.measure.grid import Grid
 from calc.measure.runner import NotAvailable, OutOfMemory
 from calc.measure.torch_runner import TorchRunner
 from calc.profiles.model import Block, ChunkedAttention, DenseFeedForward, FullAttention, LayerKind, Norm, SlidingAttention
@@ -49,12 +50,28 @@ def absorbed() -> Case:
     return Case("attention:attention", "attention", "attention", "decode", "attention", sizes, "bf16", 1, 1, parameters=masks)
 
 
+def recurrent() -> list[Case]:
+    scan = {"sequences": 2, "heads": 4, "head_dim": 16, "state": 8, "groups": 2, "chunk": 16}
+    delta = {"tokens": 2, "sequences": 2, "heads": 3, "key_heads": 3, "key_head_dim": 16, "value_head_dim": 24, "chunk": 8}
+    conv = {"tokens": 10, "sequences": 2, "channels": 12, "kernel": 4}
+
+    def case(name: str, kernel: str, shape: dict, **parameters: str) -> Case:
+        return Case(f"recurrent:{name}", name, "recurrent", "decode", kernel, shape, "bf16", 1, 1, parameters=parameters)
+
+    return [
+        case("ssd_scan", "ssd_scan", {"tokens": 2, **scan}, form="stepwise"),
+        case("ssd_scan", "ssd_scan", {"tokens": 96, **scan}, form="chunked"),
+        case("gated_delta_rule", "delta_step", delta),
+        case("causal_conv1d", "conv1d", conv),
+    ]
+
+
 def all_cases(dtype: str) -> list[Case]:
     sizes = {"batch_size": 2, "input_len": 48, "context_len": 40}
-    found = [c for model in (tiny_model(), odd_model()) for c in workload(model, dtype, **sizes).cases]
+    found = [c for model in (tiny_model(), odd_model()) for c in workload(model, dtype, grid=Grid(composites=True), **sizes).cases]
     found += [c for group in candidates(PLAN, dtype, found).values() for c in group]
     found += [c for group in working_sets((1 << 16,), dtype).values() for c in group]
-    return [*found, *(replace(c, dtype=dtype) for c in (grouped(), experts(), absorbed()))]
+    return [*found, *(replace(c, dtype=dtype) for c in (grouped(), experts(), absorbed(), *recurrent()))]
 
 
 @pytest.fixture(scope="module", params=["bf16", "fp16", "fp32"])

@@ -24,7 +24,7 @@ from tests.measure.simulated_device import Device, session, tiny_model
 from tests.measure.test_chain import hardware
 from tests.support.cli import run
 
-GRID = Grid((16, 64), (128,), (17,))
+GRID = Grid((16, 64), (128,), (17,), composites=True)
 MODEL = tiny_model(hidden_size=4096, vocab_size=None, has_lm_head=False)
 
 
@@ -32,6 +32,8 @@ class Kernels(Device):
     """Kernels that reach a share of the ceilings, each a little different."""
 
     def true_time(self, case) -> float:
+        if case.parts:
+            return sum(n * self.true_time(part) for part, n in case.parts)
         own = Random(case.id).gauss(0, 0.03) if case.op_class != "ceiling" else 0.0
         share = 1.0 if case.op_class == "ceiling" else 0.8
         return max(case.flops / self.peak / share, case.bytes / self.bandwidth / 0.9) * math.exp(own) + self.launch_s
@@ -107,6 +109,11 @@ def test_a_fit_residual_is_no_validation(files):
     own = evaluate(*found["first"], efficiency)
     assert own["basis"]["kind"] == "fit residual"
     assert all(abs(s["error"]) < 0.06 for s in own["steps"])
+    whole = [r for r in own["further"] if r["class"] == "composite"]
+    assert {(r["operation"], r["phase"]) for r in whole} == {
+        (n, p) for n in ("decoder_layer", "decoder_stack") for p in ("prefill", "decode")
+    }
+    assert all(abs(r["error"]) < 0.1 for r in whole)
     plain = evaluate(*found["first"])
     assert plain["basis"]["kind"] == "prediction"
     other = json.loads(json.dumps(found["second"][0]))
@@ -186,6 +193,8 @@ def test_commands(files, tmp_path):
     assert fitted.json["results"]["evidence"] == "measured here"
     estimated = run("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "--efficiency", str(tmp_path / "e.yaml"), "--json")
     assert "measured here" in estimated.json["results"]["decode"]["time_s"]["evidence"]
+    codes = {w["code"] for w in estimated.json["warnings"]}
+    assert {"efficiency_of_another_device", "default_efficiency"} <= codes
     for suffix in ("csv", "html"):
         target = tmp_path / f"r.{suffix}"
         assert run("report", first, "--efficiency", str(tmp_path / "e.yaml"), "-o", str(target)).code == 0

@@ -101,7 +101,7 @@ def test_next_token_layers_of_a_mixture_draft_and_the_check_reads_more_experts()
     assert 0 < found.draft_cost < 0.2
     assert found.verify_cost > 1.3  # a dense model's check costs hardly more than a step
     dense = drafted(3, (0.8,), Workload(1, 1024, 64))[1]
-    assert dense.verify_cost < 1.1
+    assert dense.verify_cost < 1.2
 
 
 def test_a_draft_that_does_not_fit_beside_the_model_gives_no_speed():
