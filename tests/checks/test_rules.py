@@ -168,7 +168,8 @@ def test_a_path_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_files_of_other_kinds(tmp_path: Path) -> None:
     (tmp_path / "workflow.yml").write_text("on: push\n")
-    (tmp_path / "scenarios.yaml").write_text("scenarios: []\n")
+    scenario = "{name: x, model: llama-3.1-8b, hardware: l40s, expect: {fits: true}}"
+    (tmp_path / "scenarios.yaml").write_text(f"scenarios: [{scenario}]\n")
     report = run_checks([tmp_path])
     assert (report.findings, report.files) == ((), 1)
     named = run_checks([tmp_path / "workflow.yml"])
