@@ -19,10 +19,11 @@ ONE_SHOT_BYTES = {2: 8 << 20, 4: 512 << 10, 8: 256 << 10}
 TWO_SHOT_BYTES = 8 << 20
 DIRECT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "nim", "gpt-fast")
 _MICROSECOND = 1e-6
-#: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its bytes and its filling, a direct kernel's stage
-#: in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce`` and ``direct`` of
-#: the shared effect file).
-USUAL_STAGE, USUAL_BYTES, USUAL_FILL = 5.0, 1.2, 2.5
+#: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its filling and its bytes by kind of link, a direct
+#: kernel's stage in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce``
+#: and ``direct`` of the shared effect file).
+USUAL_STAGE, USUAL_FILL = 5.0, 2.5
+USUAL_BYTES = {"fabric": 1.2, "bridge": 1.7, "pcie": 3.0, "network": 1.2}
 USUAL_DIRECT, USUAL_DIRECT_BYTES = 5.5, 1.7
 
 
@@ -109,17 +110,18 @@ def floor_s(collective: Collective | None, wires: Link | None) -> Number:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Sizes of a collective's time in seconds at the nominal link: stages of 1 us, bytes, and the filling of a chunked pipeline (the
-    geometric mean of both). ``direct`` is 1 where kernels over peer memory carry the message, else 0 (elementwise)."""
+    geometric mean of both). ``direct`` is 1 where kernels over peer memory carry the message, else 0 (elementwise). ``kind`` of link."""
 
     latency_s: Number
     bytes_s: Number
     fill_s: Number
     direct: Number
+    kind: str
 
     @property
     def usual_s(self) -> Number:
         """Seconds that such a message usually takes between the devices of one host."""
-        ring = self.latency_s * USUAL_STAGE + self.bytes_s * USUAL_BYTES + self.fill_s * USUAL_FILL
+        ring = self.latency_s * USUAL_STAGE + self.bytes_s * USUAL_BYTES[self.kind] + self.fill_s * USUAL_FILL
         peers = self.latency_s * USUAL_DIRECT + self.bytes_s * USUAL_DIRECT_BYTES
         return ring * (1 - self.direct) + peers * self.direct
 
@@ -133,7 +135,7 @@ def cost(collective: Collective, wires: Link, *, direct_kernels: bool = False) -
     fill = (latency * seconds) ** 0.5
     peers = wires.kind in ("fabric", "bridge")
     if collective.kind != "all-reduce" or not direct_kernels or not peers or ranks > max(ONE_SHOT_BYTES):
-        return Cost(latency, seconds, fill, 0)
+        return Cost(latency, seconds, fill, 0, wires.kind)
     message = collective.message_bytes
     one = where(message <= next(size for most, size in ONE_SHOT_BYTES.items() if ranks <= most), 1, 0)
     direct = where(message <= TWO_SHOT_BYTES, 1, 0)
@@ -143,6 +145,7 @@ def cost(collective: Collective, wires: Link, *, direct_kernels: bool = False) -
         all_read * one + seconds * (1 - one),
         fill * (1 - direct),
         direct,
+        wires.kind,
     )
 
 
