@@ -47,7 +47,7 @@ class Suite:
 
 SUITES = {"quick": Suite(60.0, 5), "standard": Suite(300.0, 5), "full": Suite(1800.0, 7)}
 _CEILING_SHARE = 0.15  # of the budget, for the search
-_RESERVE_S = 0.5  # for the last sums and the file
+_RESERVE_S = 2.0  # for the last sums, the file, and starting and leaving the process
 
 
 def measure(
