@@ -46,12 +46,6 @@ class ProfileError(RoofcastError):
         self.faults = tuple(faults)
 
 
-class GateError(RoofcastError):
-    """A check or a gate that the user asked for did not hold."""
-
-    exit_code = 1
-
-
 class MeasurementError(RoofcastError):
     """Measuring is not possible here: no torch, no such device, out of memory."""
 
