@@ -58,11 +58,12 @@ class Factor(Strict, frozen=True, kw_only=True):
 
     ``compute`` is the reached share of the dense peak, ``bandwidth`` of the memory bandwidth, ``link`` of a link's rate in one
     direction; ``launch_s`` is added to every call, ``message_s`` to every collective. ``knee`` p joins loads and products,
-    (compute^p + memory^p)^(1/p); without it the larger counts. ``box`` holds the least and largest size of each letter of the shape
-    that the fit saw. ``flags`` names what is odd about the values.
+    (compute^p + memory^p)^(1/p); without it the larger counts. ``box`` holds the least and largest of each size that the fit saw
+    (see ``calc.timing.extrapolation``). ``flags`` names what is odd about the values.
     """
 
     operator_classes: list[Text] = []
+    operations: list[Text] = []  # kernels of these classes that it holds for (calc.timing.sizes); empty: those no other names
     formats: list[Text] = []  # weight formats it holds for; empty: all
     compute_dtypes: list[Text] = []  # types it holds for; empty: all
     compute: Spread
@@ -133,6 +134,8 @@ def faults(profile: EfficiencyProfile) -> list[tuple[tuple[str | int, ...], str]
                 found.append((("factors", i, name), "low, expected and high must not descend"))
         if any(a.rows >= b.rows for a, b in pairwise(factor.correction)):
             found.append((("factors", i, "correction"), "rows must ascend"))
+        if factor.operations and not factor.operator_classes:
+            found.append((("factors", i, "operations"), "needs the operator_classes that they belong to"))
         for letter, (low, high) in factor.box.items():
             if not low <= high:
                 found.append((("factors", i, "box", letter), "the least size must not exceed the largest"))

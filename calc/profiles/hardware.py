@@ -102,7 +102,7 @@ class HardwareProfile(Strict, frozen=True, kw_only=True):
     architecture: Text | None = None
     chip: Text | None = None
     isa_target: Text | None = None
-    compute_capability: Text | None = None
+    compute_capability: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$")] | None = None  # as CUDA numbers it: 9.0
     release_year: Dimension | None = None
     memory_type: Text | None = None
     memory_capacity_gb: Positive

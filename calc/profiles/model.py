@@ -83,6 +83,19 @@ class BlockSparseAttention(Heads, frozen=True, kw_only=True, tag_field="kind", t
     local_blocks: Count = 0
 
 
+class NativeSparseAttention(Heads, frozen=True, kw_only=True, tag_field="kind", tag="native-sparse"):
+    """Native sparse attention, arXiv 2502.11089: compressed keys of ``compressed_block`` tokens, one every ``stride``; the best
+    ``selected_blocks`` blocks of ``block`` tokens; and a window."""
+
+    compressed_block: Dimension
+    stride: Dimension
+    block: Dimension
+    selected_blocks: Dimension
+    window: Dimension
+    own_keys: bool = True  # each branch has key and value projections of its own
+    compressor_parameters: Count = 0  # of keys and values together, as one total
+
+
 class Indexer(Strict, frozen=True, kw_only=True):
     """The lightning indexer of DeepSeek sparse attention: scores all keys in fp8, keeps ``topk``."""
 
@@ -211,6 +224,7 @@ Mixer = (
     | ChunkedAttention
     | CrossAttention
     | BlockSparseAttention
+    | NativeSparseAttention
     | LatentAttention
     | CompressedAttention
     | Mamba1

@@ -37,9 +37,15 @@ class DeploymentSpec(Strict, frozen=True, kw_only=True):
     max_num_batched_tokens: Amount | None = None
     block_size: Amount | None = None
     enable_prefix_caching: bool = False
+    gpu_layers: Amount | None = None
+    cpu_offload_gb: Amount | None = None
+    host_memory_bandwidth: Amount | None = None
     speculative_tokens: Amount | None = None
+    acceptance: Amount | None = None
+    draft_model: Text | None = None
     fusion: Text | None = None
     efficiency: Text | None = None
+    overlap: Amount | None = None
 
 
 class WorkloadSpec(Strict, frozen=True, kw_only=True):
@@ -50,6 +56,8 @@ class WorkloadSpec(Strict, frozen=True, kw_only=True):
     output_len: Amount | None = None
     context_len: Amount | None = None
     cached_len: Amount | None = None
+    concurrency: Amount | None = None
+    request_rate: Amount | None = None
 
 
 class Bounds(Strict, frozen=True, kw_only=True):

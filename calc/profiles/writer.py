@@ -1,4 +1,4 @@
-"""Model and efficiency profiles → YAML that a person would write: defaults left out, short lists on one line.
+"""Model, hardware and efficiency profiles → YAML that a person would write: defaults left out, short lists on one line.
 
 It loads back to an equal struct.
 """
@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 
 from calc.profiles.efficiency import EfficiencyProfile
+from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.profiles.reader import plain_scalar
 
 SCHEMA_LINE = "# yaml-language-server: $schema=../../docs/reference/schema/model.schema.json"
 EFFICIENCY_SCHEMA_LINE = SCHEMA_LINE.replace("model.schema", "efficiency.schema")
+HARDWARE_SCHEMA_LINE = SCHEMA_LINE.replace("model.schema", "hardware.schema")
 WIDTH = 132
 _PLAIN = re.compile(r"[A-Za-z0-9_/(<~+][^\n\t\"]*")
 _UNSAFE = re.compile(r": |:$| #|^[-?:] |[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]|^\s|\s$")
@@ -33,6 +35,11 @@ def model_yaml(profile: ModelProfile) -> str:
 def efficiency_yaml(profile: EfficiencyProfile) -> str:
     """The text of an efficiency file."""
     return "\n".join([EFFICIENCY_SCHEMA_LINE, *_mapping(_without_defaults(profile), 0)]) + "\n"
+
+
+def hardware_yaml(profile: HardwareProfile) -> str:
+    """The text of a hardware profile."""
+    return "\n".join([HARDWARE_SCHEMA_LINE, *_mapping(_without_defaults(profile), 0)]) + "\n"
 
 
 def _without_defaults(value: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calc.commands import library_index
+from calc.commands import profile_index
 from calc.errors import ProfileError, UnknownNameError
 from calc.profiles import catalog
 from tests.profiles.test_reader import DEVICE, MODEL
@@ -33,7 +33,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def index(folder: Path, kind: str) -> None:
     """Write the folder's index as the library does."""
-    content = {"note": "generated", "profiles": library_index.build(kind, folder)}
+    content = {"note": "generated", "profiles": profile_index.build(kind, folder)}
     (folder / catalog.INDEX_NAME).write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -22,6 +22,7 @@ TOWERS = {
     "meta-llama__Llama-4-Scout-17B-16E-Instruct": 871_932_416,
     "meta-llama__Llama-3.2-11B-Vision-Instruct": 867_749_395,
     "moonshotai__Kimi-K2.5": 471_143_920,
+    "moonshotai__Kimi-K3": 447_358_976,
     "stepfun-ai__step3": 4_675_374_592,
 }
 
@@ -54,8 +55,20 @@ def test_tokens_of_an_image():
     assert (tower.tokens_per_item, tower.output_tokens_per_item) == (577, 576)
 
 
+def test_every_tensor_of_kimi_k3_is_counted():
+    assert parameters(config("moonshotai__Kimi-K3")).total == 2_779_931_837_184
+
+
+def test_a_tower_of_kimi_k3_with_other_parts_is_refused():
+    data = config("moonshotai__Kimi-K3")
+    error = refusal({**data, "vision_config": changed(data["vision_config"], mm_projector_type="patchmerger")})
+    assert "vision_config.mm_projector_type" in error.message
+    assert "patchmergerv2" in (error.hint or "")
+
+
 def test_tower_without_a_law_is_said():
-    _, warnings = imported(config("moonshotai__Kimi-K3"))
+    wrapper = {"model_type": "aya_vision", "text_config": config("CohereLabs__aya-23-8B"), "vision_config": {"hidden_size": 1152}}
+    _, warnings = imported(wrapper)
     assert any("vision_config" in text and "not counted" in text for text in warnings)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from calc.errors import ProfileError
 from calc.profiles.importers.config import PROFILE_HINT, Config
 from calc.profiles.importers.draft import Draft, NextTokenDraft, structure
+from calc.profiles.importers.gguf import encoder_decoder
 from calc.profiles.importers.gguf.architectures import ARCHITECTURES, REFUSED, Architecture
 from calc.profiles.importers.gguf.header import Header
 from calc.profiles.importers.gguf.layers import Layer, read_layer
@@ -22,7 +23,7 @@ from calc.profiles.importers.gguf.outside import read_outside
 from calc.profiles.importers.gguf.parts import read_parts, stem_of
 from calc.profiles.importers.gguf.stack import Stack, read_stack
 from calc.profiles.importers.gguf.storage import storage_of, stored_beyond
-from calc.profiles.importers.gguf.tensor_list import Group, sort_tensors
+from calc.profiles.importers.gguf.tensor_list import Group, Ledger, sort_tensors
 from calc.profiles.importers.hf_config import identifier
 from calc.profiles.importers.json_file import JsonDocument
 from calc.profiles.importers.unknown_keys import warn_of_unread
@@ -71,6 +72,16 @@ def _architecture(root: Config) -> tuple[str, Architecture]:
 
 
 def _read(header: Header, root: Config, c: Config, known: Architecture) -> ModelProfile:
+    two_stacks = encoder_decoder.is_encoder_decoder(known)
+    draft, ledger = encoder_decoder.read(header, c, known) if two_stacks else _one_stack(header, c, known)
+    storage = storage_of(ledger, root.get("general.file_type"), tied=draft.tie_word_embeddings)
+    facts = ParameterFacts(
+        total=ledger.elements, total_source="the tensor list of the file", stored_beyond_architecture=stored_beyond(ledger)
+    )
+    return _profile(draft, storage=storage, parameters=facts, family=_family(known, draft), **_names(root, Path(header.name)))
+
+
+def _one_stack(header: Header, c: Config, known: Architecture) -> tuple[Draft, Ledger]:
     stack = read_stack(c, known)
     ledger, outside, blocks = sort_tensors(header.name, header.tensors, stack.layers)
     norm = Norm(kind=_norm_kind(c), bias="output_norm.bias" in outside or "attn_norm.bias" in blocks[0])
@@ -90,11 +101,7 @@ def _read(header: Header, root: Config, c: Config, known: Architecture) -> Model
     read_outside(stack, outside, draft)
     if modules:
         draft.next_token = NextTokenDraft(modules, [layers[own].kind], layers[own].joining)
-    storage = storage_of(ledger, root.get("general.file_type"), tied=draft.tie_word_embeddings)
-    facts = ParameterFacts(
-        total=ledger.elements, total_source="the tensor list of the file", stored_beyond_architecture=stored_beyond(ledger)
-    )
-    return _profile(draft, storage=storage, parameters=facts, family=_family(known, draft), **_names(root, Path(header.name)))
+    return draft, ledger
 
 
 def _norm_kind(c: Config) -> Any:

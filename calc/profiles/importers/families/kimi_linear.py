@@ -42,23 +42,32 @@ def _kimi_layers(c: Config, count: int) -> tuple[set[int], KimiDeltaAttention]:
 
 
 def kimi_linear(c: Config) -> Draft:
-    """Layer numbers count from 1. K3 adds latent experts with a norm, an output gate, residual weights of attention."""
+    """Layer numbers count from 1. K3 adds latent experts with a norm, an output gate, and attention over residuals: a norm and a score
+    vector before the mixer, before the feed-forward part and before the head. Its decay rates are stored head_dim wide, one per head is
+    used (tensor names and shapes of the checkpoint, as SGLang's kimi_k3.py loads them)."""
     count, hidden = c.layers(*LAYERS), c.integer(*HIDDEN)
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim", "mla_use_nope", "use_grouped_topk")
     attended, mixer = _kimi_layers(c, count)
     gate = "elementwise" if c.flag("mla_use_output_gate") else "none"
     attention = latent(c, output_gate=gate)
     parts = mixed(c, sparse_after_first(c, count), _routed(c))
-    residual = [Extra(name="residual_attention", elements=2 * hidden, kind="vector")] if c.has("attn_res_block_size") else []
+    is_k3 = c.has("attn_res_block_size")
+    residual = [Extra(name="residual_attention", elements=4 * hidden, kind="vector")] if is_k3 else []
+    unused = max(0, mixer.head_dim - mixer.num_heads) if is_k3 else 0
     normed = c.flag("latent_moe_use_norm")
 
     def layer(i: int) -> LayerKind:
         part, extras = parts[i], list(residual)
         if normed and isinstance(part, Experts) and part.latent_size:
             extras.append(Extra(name="latent_norm", elements=part.latent_size, kind="vector"))
+        if unused and i not in attended:
+            extras.append(Extra(name="unused_decay", elements=unused, kind="vector"))
         return LayerKind(mixers=[attention if i in attended else mixer], feed_forwards=[part], extras=extras)
 
-    return _with_next_token(c, model(c, [layer(i) for i in range(count)]), attention, _routed(c))
+    found = model(c, [layer(i) for i in range(count)])
+    if is_k3:
+        found.extras.append(Extra(name="residual_attention", elements=2 * hidden, kind="vector"))
+    return _with_next_token(c, found, attention, _routed(c))
 
 
 def bailing_hybrid(c: Config) -> Draft:

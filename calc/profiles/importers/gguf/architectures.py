@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Positions = Literal["rotary", "none", "learned", "alibi"]
+Positions = Literal["rotary", "none", "learned", "alibi", "relative"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "nomic-bert": Architecture("nomic_bert", decoder=False),
     "modern-bert": Architecture("modernbert", period=3, full_first=True, decoder=False),
     "jina-bert-v2": Architecture("bert", positions="alibi", decoder=False),
+    "t5": Architecture("t5", positions="relative"),
+    "t5encoder": Architecture("t5", positions="relative", decoder=False),
 }  # fmt: skip
 
 #: Architectures that are known to exist and have no law here, with the reason.
 REFUSED = {
     "clip": "a vision or audio projector, not a language model: give the model's own file",
-    "t5": "its encoder and decoder are read from config.json, not from GGUF",
-    "t5encoder": "its encoder is read from config.json, not from GGUF",
     "plamo2": "its state-space layers have no law here",
     "rwkv6qwen2": "its mixture of RWKV and Qwen layers has no law here",
     "arwkv7": "its mixture of RWKV and Qwen layers has no law here",

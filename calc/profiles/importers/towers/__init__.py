@@ -39,6 +39,7 @@ _VISION: dict[str, Law] = {
     "mllama": llama.mllama,
     "kimi_vl": moonvit.kimi,
     "kimi_k25": moonvit.kimi,
+    "kimi_k3": moonvit.kimi_k3,
     "step3_vl": step.step3,
     "step3p7": step.step3_flash,
 }
@@ -46,7 +47,6 @@ _AUDIO: dict[str, Law] = {"gemma3n": gemma.gemma3n_audio, "gemma4": gemma.gemma4
 
 #: Wrappers whose text model is read although no law is known for their towers.
 _UNCOUNTED = (
-    "kimi_k3",
     "aya_vision",
     "cohere2_vision",
     "lfm2_vl",
