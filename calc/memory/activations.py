@@ -19,9 +19,10 @@ TOWER_WIDTHS, TOWER_WIDTHS_WITHOUT_FLASH = 10, 17
 
 @remembered
 def layer_peak_bytes(model: ModelProfile, sharding: Sharding, numbers: NumberPlan, max_batched_tokens: int) -> int:
-    """Largest set of activations alive together in one layer for ``max_batched_tokens`` tokens on one rank: copies of the hidden
-    state, and the inputs and outputs of the widest operator. Layers come one after another, so they are never summed."""
-    work = Work("prefill", (Requests(1, max_batched_tokens, 0, logit_rows=0),))
+    """Largest set of activations alive together in one layer for ``max_batched_tokens`` tokens on one rank (on each, where ranks have
+    requests of their own): copies of the hidden state, and the inputs and outputs of the widest operator. Layers come one after
+    another, so they are never summed."""
+    work = Work("prefill", (Requests(sharding.data_ranks, max_batched_tokens, 0, logit_rows=0),))
     widest = 0.0
     for operator in step_operators(model, sharding, numbers, work):
         if operator.op_class not in ("collective", "embedding"):

@@ -70,6 +70,9 @@ class Rank:
 class Capacity:
     """What one deployment holds. Figures are per GPU where the name says so; see the interface's JSON keys of the same names.
 
+    A replica of ``data_ranks`` groups of ranks with requests of their own holds so many times what one group does: sequences and
+    concurrency are those of all, ``max_num_seqs`` and tokens those of one, as its engine prints and limits them.
+
     ``kv_tokens`` is what the engine prints; ``kv_bytes_per_sequence`` holds ideal, reserved and read-per-step bytes of a sequence of
     ``max_model_len`` tokens, summed over the ranks of a replica. ``printed`` are further figures of the engine's start-up log.
     """
@@ -103,6 +106,12 @@ class Capacity:
     warnings: tuple[tuple[str, str], ...] = ()
     printed: tuple[Figure, ...] = ()
     ranks: tuple[Rank, ...] = field(default=(), repr=False, compare=False)
+    data_ranks: int = 1
+
+    @property
+    def sequence_limit(self) -> int | None:
+        """Most sequences of all groups at once, where the engine limits them."""
+        return self.max_num_seqs and self.max_num_seqs * self.data_ranks
 
 
 @dataclass(frozen=True)
@@ -127,8 +136,9 @@ def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> C
     def least(value: Callable[[Rank], float]) -> float:
         return min(map(value, cached), default=float(summary.max_num_seqs or 0))
 
+    groups = question.sharding.data_ranks
     concurrency = [
-        least(lambda r, b=budget: r.pool.printed_concurrency(getattr(r.kv, b), length))  # type: ignore[misc]
+        groups * least(lambda r, b=budget: r.pool.printed_concurrency(getattr(r.kv, b), length))  # type: ignore[misc]
         for budget in ("bytes", "least", "most")
     ]
     tokens = [
@@ -166,6 +176,7 @@ def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> C
         warnings=summary.warnings,
         printed=summary.printed,
         ranks=tuple(ranks),
+        data_ranks=groups,
     )
 
 
@@ -174,7 +185,12 @@ def _holds(rank: Rank, context: int) -> bool:
 
 
 def concurrency(capacity: Capacity, context: Number, prefix: int = 0) -> Number:
-    """Requests of ``context`` tokens that find room on every rank, ``prefix`` tokens of each shared; not rounded down, not capped."""
+    """Requests of ``context`` tokens that find room on all ranks, ``prefix`` tokens of each shared; not rounded down, not capped."""
+    return group_concurrency(capacity, context, prefix) * capacity.data_ranks
+
+
+def group_concurrency(capacity: Capacity, context: Number, prefix: int = 0) -> Number:
+    """Requests that find room on the ranks of one group, every one of which holds a part of each."""
     fitting: Number = math.inf
     for rank in capacity.ranks:
         if rank.pool.cache.layers:
@@ -192,13 +208,13 @@ def mixed_concurrency(capacity: Capacity, lengths: Sequence[tuple[float, int]], 
             kv_bytes = rank.kv.least if least else rank.kv.bytes
             each = [(share, float(rank.pool.concurrency(kv_bytes, tokens, prefix))) for share, tokens in lengths]
             rooms.append(0.0 if any(n <= 0 for _, n in each) else 1 / sum(share / n for share, n in each))
-    return min(rooms, default=float(capacity.max_num_seqs or 1 << 20))
+    return min(rooms, default=float(capacity.max_num_seqs or 1 << 20)) * capacity.data_ranks
 
 
 def sequences(capacity: Capacity, context: int, prefix: int = 0) -> int:
-    """How many sequences of ``context`` tokens fit at once: whole ones, and at most ``max_num_seqs``."""
+    """How many sequences of ``context`` tokens fit at once: whole ones, and at most ``max_num_seqs`` on each group of ranks."""
     limit = capacity.max_num_seqs or 1 << 20
-    return int(min(concurrency(capacity, context, prefix), limit))
+    return int(min(group_concurrency(capacity, context, prefix), limit)) * capacity.data_ranks
 
 
 def bytes_per_sequence(question: MemoryQuestion, context: int, reserved_per_rank: list[float]) -> dict[str, float]:
@@ -211,6 +227,6 @@ def bytes_per_sequence(question: MemoryQuestion, context: int, reserved_per_rank
     ideal = sum(float(c.ideal_bytes(context)) for c in question.caches()) * tensor
     if is_encoder_only(question.model):
         return {"ideal": ideal, "reserved": sum(reserved_per_rank) * tensor, "read_per_step": 0.0}
-    operators = step_operators(question.model, question.sharding, question.numbers, decode(1, context))
+    operators = step_operators(question.model, question.sharding, question.numbers, decode(1, context), evenly=True)
     read = sum(float(o.kv_read_bytes + o.state_bytes) * o.count * o.ranks for o in operators)
     return {"ideal": ideal, "reserved": sum(reserved_per_rank) * tensor, "read_per_step": read}

@@ -21,8 +21,12 @@ class MemoryOptions:
         require(self.gpu_memory_utilization, "gpu_memory_utilization", 1e-6, 1.0)
         for name in ("gpu_memory_bytes", "weights_bytes", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
             require(getattr(self, name), name, 1, 1 << 60)
-        for name in ("kv_cache_bytes", "activation_bytes", "runtime_bytes", "graph_bytes", "cached_tokens", "speculative_tokens"):
+        for name in (
+            "kv_cache_bytes", "activation_bytes", "runtime_bytes", "graph_bytes", "cached_tokens", "speculative_tokens",
+            "cpu_offload_bytes", "gpu_layers",
+        ):  # fmt: skip
             require(getattr(self, name), name, 0, 1 << 60)
+        require(self.host_bandwidth_bytes_per_s, "host_bandwidth_bytes_per_s", 1e6, 1e15)
 
     # the budget, term by term
     gpu_memory_utilization: float | None = None
@@ -68,4 +72,7 @@ class MemoryOptions:
     gpu_layers: int | None = None
     split_mode: Literal["layer", "row"] = "layer"
     kv_offload: bool = True
+    # the host
+    cpu_offload_bytes: int = 0  # weights of each GPU that stay in host memory (vLLM, SGLang --cpu-offload-gb)
+    host_bandwidth_bytes_per_s: float | None = None  # of the host's memory, as programs reach it
     gpu_experts: int | None = None  # routed experts of a layer that stay on the GPU (llama.cpp --n-cpu-moe, KTransformers)

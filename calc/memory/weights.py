@@ -51,17 +51,15 @@ def stage_weights(
         model = msgspec.structs.replace(model, vocab_size=padded, embedding_rows=rows)
     tensor, last = sharding.tensor, sharding.pipeline - 1
     names = stages(model, sharding, layers)[stage]
-    held = list(parameters.layer_weights(model, names, tensor, sharding.expert_parallel))
+    held = list(parameters.layer_weights(model, names, tensor, sharding.expert_ranks))
     if stage == 0:
         held += [Held("embedding", w, 1) for w in embedding.embedding_weights(model, tensor)]
         held += [_tower(h, tensor) for h in parameters.model_extras(model)]
     if stage == last:
         held += [Held(w.role, w, 1) for w in embedding.head_weights(model, tensor) if w.is_held or sharding.pipeline > 1]
         if drafting:
-            held += list(parameters.next_token_weights(model, tensor))
-    if gpu_experts is not None:
-        held = [_kept(h, gpu_experts) for h in held]
-    return [_dealt(h, sharding.data) for h in held] if sharding.expert_parallel and sharding.data > 1 else held
+            held += list(parameters.next_token_weights(model, tensor, sharding.expert_ranks))
+    return held if gpu_experts is None else [_kept(h, gpu_experts) for h in held]
 
 
 def _kept(held: Held, experts: int) -> Held:
@@ -76,13 +74,6 @@ def _tower(held: Held, tensor: int) -> Held:
     if held.part != "towers" or tensor == 1:
         return held
     return replace(held, weight=replace(held.weight, d_out=-(-held.weight.d_out // tensor)))
-
-
-def _dealt(held: Held, data: int) -> Held:
-    """With expert parallelism the ranks of all data-parallel replicas share the routed experts (attention is replicated)."""
-    if held.weight.role != "experts":
-        return held
-    return replace(held, weight=replace(held.weight, copies=-(-held.weight.copies // data)))
 
 
 def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:

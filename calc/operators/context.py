@@ -15,8 +15,9 @@ from calc.operators.work import Work
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """One layer kind of one step. ``layers`` is its name, ``count`` how many layers are of it; ``routing_skew`` is a Zipf exponent
-    of expert popularity."""
+    """One layer kind of one step on one rank. ``layers`` is its name, ``count`` how many layers are of it; ``routing_skew`` is a Zipf
+    exponent of expert popularity. ``work`` is that of the rank's own requests, ``all_tokens`` the new tokens of all data-parallel ranks
+    together, which share the experts (None: there are no others)."""
 
     hidden_size: int
     layer_norm: bool  # LayerNorm rather than RMSNorm
@@ -27,11 +28,12 @@ class LayerContext:
     layers: str
     count: int
     routing_skew: float = 0.0
+    all_tokens: Number | None = None
 
     @property
     def ranks(self) -> int:
         """Ranks that run a call of this layer (those of one pipeline stage)."""
-        return self.sharding.tensor
+        return self.sharding.stage_ranks
 
     def parts(self) -> list[LayerContext]:
         """One context per group of requests: kernels that depend on lengths run once for each kind (prefill, decode)."""
@@ -43,6 +45,11 @@ class LayerContext:
     def tokens(self) -> Number:
         """New tokens of the step."""
         return self.work.tokens
+
+    @property
+    def routed_tokens(self) -> Number:
+        """New tokens that come to the experts of all ranks."""
+        return self.tokens if self.all_tokens is None else self.all_tokens
 
     @property
     def activation(self) -> int:

@@ -1,34 +1,38 @@
-"""Mixture of experts: router, routed experts as grouped matrix products, shared experts, latent and zero-computation variants."""
+"""Mixture of experts: router, routed experts as grouped matrix products, shared experts, latent and zero-computation variants.
+
+Whole experts dealt out over data-parallel ranks: tokens travel (``dispatch``), and the ranks of one tensor-parallel group share their
+tokens out before it, so that the shared experts lie whole on every rank (vLLM's sequence-parallel mixture).
+"""
 
 from __future__ import annotations
 
 from calc.arrays import Number, divide
-from calc.operators import feed_forward
+from calc.operators import dispatch, feed_forward
 from calc.operators.context import LayerContext
 from calc.operators.operator import Operator
 from calc.operators.routing import distinct_experts
-from calc.operators.sharding import split_columns, split_evenly
+from calc.operators.sharding import deal_out, split_columns
 from calc.operators.weight import Weight, vector
 from calc.profiles.model import Experts
 
 
-def weights(part: Experts, hidden_size: int, tensor: int, *, expert_parallel: bool = False) -> list[Weight]:
-    """Weight tensors of one rank. Tensor parallelism splits every expert's width, expert parallelism deals out whole experts;
-    the router and the latent projections are replicated."""
+def weights(part: Experts, hidden_size: int, tensor: int, *, expert_ranks: int = 1) -> list[Weight]:
+    """Weight tensors of one rank. Tensor parallelism splits every expert's width, expert parallelism deals out whole experts to
+    ``expert_ranks``; the router and the latent projections are replicated, the shared experts where these are more than ``tensor``."""
     scored = part.num_experts + part.zero_experts
     found = [Weight("router", "router", hidden_size, scored, bias=scored if part.router_bias else 0)]
     if part.correction_bias:
         found.append(vector("router_correction_bias", scored, "router"))
     if part.latent_size:
         found.append(Weight("latent_down_proj", "feed_forward", hidden_size, part.latent_size))
-    found += expert_weights(part, hidden_size, tensor, expert_parallel=expert_parallel)
+    found += expert_weights(part, hidden_size, tensor, expert_ranks=expert_ranks)
     if part.latent_size:
         found.append(Weight("latent_up_proj", "feed_forward", part.latent_size, hidden_size))
     if part.shared:
         found += feed_forward.matrices(
             hidden_size,
             hidden_size,
-            split_columns(part.shared.intermediate_size, tensor),
+            split_columns(part.shared.intermediate_size, 1 if expert_ranks > tensor else tensor),
             gated=part.shared.gated,
             bias=False,
             role="shared_experts",
@@ -39,10 +43,10 @@ def weights(part: Experts, hidden_size: int, tensor: int, *, expert_parallel: bo
     return found
 
 
-def expert_weights(part: Experts, hidden_size: int, tensor: int, *, expert_parallel: bool = False) -> list[Weight]:
+def expert_weights(part: Experts, hidden_size: int, tensor: int, *, expert_ranks: int = 1) -> list[Weight]:
     """Up (and gate) and down matrices of the routed experts, ``copies`` of them on one rank."""
-    whole = expert_parallel and tensor > 1
-    copies = split_evenly(part.num_experts, tensor, "experts") if whole else part.num_experts
+    whole = expert_ranks > 1
+    copies = deal_out(part.num_experts, expert_ranks)
     width = part.intermediate_size if whole else split_columns(part.intermediate_size, tensor)
     size = part.latent_size or hidden_size
     up, down = feed_forward.matrices(size, size, width, gated=part.gated, bias=part.bias, role="experts", prefix="experts_")
@@ -53,9 +57,10 @@ def expert_weights(part: Experts, hidden_size: int, tensor: int, *, expert_paral
 
 
 def operators(part: Experts, ctx: LayerContext) -> list[Operator]:
-    """Operators of one mixture: router, permute, grouped products, combine, and the shared experts."""
-    tensor, whole = ctx.sharding.tensor, ctx.sharding.expert_parallel
-    held = {w.name: w for w in weights(part, ctx.hidden_size, tensor, expert_parallel=whole)}
+    """Operators of one mixture: router, permute, grouped products, combine, and the shared experts; where experts lie on data-parallel
+    ranks, the way there and back."""
+    group, ctx = ctx, dispatch.own_share(ctx)
+    held = {w.name: w for w in weights(part, ctx.hidden_size, ctx.sharding.tensor, expert_ranks=ctx.sharding.expert_ranks)}
     found = _router(part, ctx, held["router"])
     if part.latent_size:
         found.append(ctx.linear(held["latent_down_proj"]))
@@ -68,7 +73,7 @@ def operators(part: Experts, ctx: LayerContext) -> list[Operator]:
         found += [ctx.linear(up), feed_forward.activation(ctx, up.d_out, down.d_in, "shared_activation"), ctx.linear(down)]
         if part.shared.gate:
             found.append(ctx.linear(held["shared_gate"]))
-    return found
+    return found + dispatch.gathered(group)
 
 
 def _router(part: Experts, ctx: LayerContext, weight: Weight) -> list[Operator]:
@@ -102,17 +107,18 @@ def active_experts(part: Experts, tokens: Number, skew: float = 0.0) -> Number:
 def _routed(part: Experts, ctx: LayerContext) -> list[Operator]:
     """Permute tokens to their experts, two grouped products with the activation between, combine with the router's weights.
 
-    Under expert parallelism a rank holds whole experts and its share of the token copies; otherwise a slice of every expert.
+    Under expert parallelism a rank holds whole experts and its share of the copies of all tokens; otherwise a slice of every expert.
     """
-    whole = ctx.sharding.expert_parallel and ctx.sharding.tensor > 1
-    up, down = expert_weights(part, ctx.hidden_size, ctx.sharding.tensor, expert_parallel=whole)
-    share = ctx.sharding.tensor if whole else 1
-    rows = ctx.tokens * computing_per_token(part) / share
-    active = active_experts(part, ctx.tokens, ctx.routing_skew) / share
+    share = ctx.sharding.expert_ranks
+    up, down = expert_weights(part, ctx.hidden_size, ctx.sharding.tensor, expert_ranks=share)
+    rows = ctx.routed_tokens * computing_per_token(part) / share
+    active = active_experts(part, ctx.routed_tokens, ctx.routing_skew) / share
     size, width = up.d_in, down.d_in
     copied = rows * size * ctx.activation
     through = ctx.tokens * size * ctx.activation
+    there, back = dispatch.all_to_all(part, ctx, size)
     return [
+        *there,
         _moved("moe_permute", ctx, rows, size, through + copied),
         _grouped(up, ctx, rows, active),
         ctx.elementwise(
@@ -125,6 +131,7 @@ def _routed(part: Experts, ctx: LayerContext) -> list[Operator]:
             moves=ctx.policy.activation,
         ),
         _grouped(down, ctx, rows, active),
+        *back,
         _moved("moe_combine", ctx, rows, size, through + copied, vector_flops=2 * rows * size),
     ]
 

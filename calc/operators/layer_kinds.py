@@ -23,6 +23,7 @@ MIXER_MODULES = {
     "ChunkedAttention": "attention",
     "CrossAttention": "cross_attention",
     "BlockSparseAttention": "block_sparse_attention",
+    "NativeSparseAttention": "native_sparse_attention",
     "LatentAttention": "latent_attention",
     "CompressedAttention": "compressed_attention",
     "Mamba1": "state_space",
@@ -84,12 +85,12 @@ def feed_forward_module(part: FeedForward) -> FeedForwardModule:
     return _module(part, FEED_FORWARD_MODULES)  # type: ignore[return-value]
 
 
-def part_weights(kind: LayerKind, model: ModelProfile, tensor: int, expert_parallel: bool = False) -> list[Weight]:
+def part_weights(kind: LayerKind, model: ModelProfile, tensor: int, expert_ranks: int = 1) -> list[Weight]:
     """Weights of the mixers and feed-forward parts of one layer on one rank."""
     found = [w for m in kind.mixers for w in mixer_module(m).weights(m, model.hidden_size, tensor)]
     for part in kind.feed_forwards:
-        if expert_parallel and isinstance(part, Experts):
-            found += experts.weights(part, model.hidden_size, tensor, expert_parallel=True)
+        if isinstance(part, Experts):
+            found += experts.weights(part, model.hidden_size, tensor, expert_ranks=expert_ranks)
         else:
             found += feed_forward_module(part).weights(part, model.hidden_size, tensor)
     return found

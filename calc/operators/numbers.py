@@ -20,7 +20,8 @@ class NumberPlan:
     """Formats by tensor role, the cache format, and the compute types that the device really has.
 
     ``compute`` is the 16-bit (or fp32) type of everything that no low-precision path serves; ``low_precision`` lists the quantised
-    compute types with a rate on the device. ``counted`` holds the formats of roles whose bytes were counted in the checkpoint's files.
+    compute types with a rate on the device; ``kernels`` names the type by weight format where the engine's kernels multiply in
+    another than the format's own. ``counted`` holds the formats of roles whose bytes were counted in the checkpoint's files.
     ``state_bytes`` and ``convolution_bytes`` are per element of recurrent state.
     """
 
@@ -33,6 +34,7 @@ class NumberPlan:
     state_bytes: int = 4
     convolution_bytes: int = 2
     counted: dict[str, NumberFormat] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def activation_bytes(self) -> int:
@@ -46,7 +48,8 @@ class NumberPlan:
     def compute_for(self, role: str) -> str:
         """Type that the matrices of a role are multiplied in: a low-precision type only when weights *and* activations have it and
         the device has the units; weight-only formats keep the 16-bit peak."""
-        wanted = self.weight(role).compute
+        number_format = self.weight(role)
+        wanted = self.kernels.get(number_format.name, number_format.compute)
         return wanted if wanted in self.low_precision else self.compute
 
 
@@ -62,6 +65,7 @@ def plan(
     low_precision: frozenset[str] = frozenset(),
     state_dtype: str | None = None,
     counted_bytes: Mapping[str, float] | None = None,
+    kernels: Mapping[str, str] | None = None,
 ) -> NumberPlan:
     """Combine what the checkpoint stores with what the user asked for.
 
@@ -88,4 +92,5 @@ def plan(
         low_precision=low_precision,
         state_bytes=2 if state_dtype in ("bf16", "fp16", "bfloat16", "float16") else 4,
         counted=counted,
+        kernels=kernels or {},
     )

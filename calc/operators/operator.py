@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from calc.arrays import Number
+from calc.operators.token_copies import TokenCopies
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A message between ranks: ``message_bytes`` is the tensor that every rank holds or receives in full."""
+    """A message between ranks: ``message_bytes`` is the tensor that every rank holds or receives in full; in an all-to-all, all that a
+    rank has for every rank, itself included. ``copies`` say how an all-to-all of tokens spreads over groups of ranks."""
 
     kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, send
     ranks: int
     message_bytes: Number
+    copies: TokenCopies | None = None
 
     @property
     def bytes_per_rank(self) -> Number:

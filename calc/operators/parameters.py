@@ -26,7 +26,7 @@ class Held:
     count: int
 
 
-def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1, expert_parallel: bool = False) -> Iterator[Held]:
+def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1, expert_ranks: int = 1) -> Iterator[Held]:
     """Weights that the given layers hold on one rank; parts that layers share under one name are held once."""
     counts: dict[str, int] = {}
     for name in names:
@@ -39,7 +39,7 @@ def layer_weights(model: ModelProfile, names: list[str], tensor: int = 1, expert
             copies = 0 if kind.shared_weights in shared else 1
             shared.add(kind.shared_weights)
         if copies:
-            for weight in part_weights(kind, model, tensor, expert_parallel):
+            for weight in part_weights(kind, model, tensor, expert_ranks):
                 yield Held(weight.role, weight, copies)
         for weight in own_weights(kind, model):
             yield Held(weight.role, weight, count)
@@ -78,11 +78,11 @@ def model_weights(model: ModelProfile) -> Iterator[Held]:
     yield from next_token_weights(model)
 
 
-def next_token_weights(model: ModelProfile, tensor: int = 1) -> Iterator[Held]:
+def next_token_weights(model: ModelProfile, tensor: int = 1, expert_ranks: int = 1) -> Iterator[Held]:
     """Weights of the multi-token-prediction layers."""
     following = model.next_token_layers
     if following:
-        for held in layer_weights(model, following.layers * following.count, tensor):
+        for held in layer_weights(model, following.layers * following.count, tensor, expert_ranks):
             yield Held("next_token_layers", held.weight, held.count)
         for held in _extra_weights(following.extras, "next_token_layers"):
             yield Held("next_token_layers", held.weight, following.count)

@@ -9,7 +9,9 @@ from calc.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Parallel sizes of a deployment. A replica is tp x pp ranks (x dp with data-parallel attention)."""
+    """Parallel sizes of a deployment. ``data`` replicas work apart, unless they share the experts of a mixture (``expert_parallel``):
+    then each of them attends to requests of its own, whole experts are dealt out to all tensor x data ranks, and together they are one
+    replica (vLLM ``--enable-expert-parallel``, SGLang ``--enable-dp-attention``)."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -18,14 +20,40 @@ class Sharding:
     decode_context: int = 1
 
     @property
+    def data_ranks(self) -> int:
+        """Groups of ranks of one replica that attend to requests of their own."""
+        return self.data if self.expert_parallel else 1
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that whole experts are dealt out to; 1: each tensor-parallel rank has its slice of every expert."""
+        return self.tensor * self.data if self.expert_parallel else 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether tokens travel to experts: attention is data-parallel, experts lie on all ranks."""
+        return self.data_ranks > 1
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of one pipeline stage of a replica."""
+        return self.tensor * self.data_ranks
+
+    @property
     def ranks(self) -> int:
         """Ranks of one replica."""
-        return self.tensor * self.pipeline
+        return self.stage_ranks * self.pipeline
+
+    @property
+    def reach(self) -> dict[str, int]:
+        """Ranks that collectives span, by kind, where these are not those of one tensor-parallel group."""
+        found = {"send": self.ranks} if self.pipeline > 1 else {}
+        return found | ({"all-to-all": self.expert_ranks} if self.is_wide else {})
 
     @property
     def gpus(self) -> int:
         """Devices of the whole deployment."""
-        return self.ranks * self.data
+        return self.tensor * self.pipeline * self.data
 
 
 def divisors(n: int, limit: int = 1024) -> list[int]:
@@ -39,6 +67,17 @@ def split_evenly(total: int, ranks: int, what: str) -> int:
         fitting = ", ".join(map(str, divisors(total, 256)))
         raise UsageError(f"tensor parallel size {ranks} does not divide {total} {what}", f"sizes that do: {fitting}")
     return total // ranks
+
+
+def deal_out(num_experts: int, ranks: int) -> int:
+    """Whole experts on each of ``ranks`` ranks. Raises UsageError that says what would divide."""
+    if num_experts % ranks:
+        fitting = ", ".join(map(str, divisors(num_experts, 512)))
+        raise UsageError(
+            f"{num_experts} experts cannot be dealt out evenly to {ranks} ranks (tensor x data parallel size)",
+            f"products that divide them: {fitting}",
+        )
+    return num_experts // ranks
 
 
 def split_or_replicate(total: int, ranks: int, what: str) -> int:

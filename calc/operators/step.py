@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from calc.arrays import is_plain, minimum
 from calc.errors import UsageError
-from calc.operators import embedding
+from calc.operators import decode_context, embedding
 from calc.operators.context import LayerContext
 from calc.operators.fusion import SEPARATE, FusionPolicy
 from calc.operators.layer_kinds import extra_weight, feed_forward_module, mixer_module, own_weights
 from calc.operators.numbers import NumberPlan
 from calc.operators.operator import Collective, Operator
 from calc.operators.sharding import Sharding
-from calc.operators.work import Requests, Work
-from calc.profiles.model import Encoder, Heads, LayerKind, ModelProfile, layer_counts
+from calc.operators.weight import Weight
+from calc.operators.work import Requests, Work, share
+from calc.profiles.model import Encoder, Experts, Heads, LayerKind, ModelProfile, layer_counts
 
 
 def step_operators(
-    model: ModelProfile, sharding: Sharding, numbers: NumberPlan, work: Work, policy: FusionPolicy = SEPARATE
+    model: ModelProfile,
+    sharding: Sharding,
+    numbers: NumberPlan,
+    work: Work,
+    policy: FusionPolicy = SEPARATE,
+    *,
+    evenly: bool = False,
 ) -> list[Operator]:
     """Operators of one step on one replica, in order: embedding, layers by kind, head. Identical layers are one entry.
 
+    ``work`` is that of the replica. With data-parallel attention figures are those of the rank that has most requests, for which all
+    others wait; with ``evenly`` those of the mean rank, so that they sum to the step (ranks without a request read no weights).
     Raises UsageError when the sharding does not divide the model or an encoder-only model is asked to decode, ProfileError for a
     kind without a law.
     """
@@ -28,18 +39,29 @@ def step_operators(
         raise UsageError(f"{model.id} is an encoder: it has no decode step", "ask for prefill alone")
 
     def context(layers: str, count: int, done: Work = work) -> LayerContext:
-        skew = model.routing_skew or 0.0
-        return LayerContext(model.hidden_size, model.norm.kind == "layer", sharding, numbers, policy, done, layers, count, skew)
+        skew, own = model.routing_skew or 0.0, share(done, sharding.data_ranks, evenly=evenly)
+        is_layer_norm, all_tokens = model.norm.kind == "layer", done.tokens if sharding.is_wide else None
+        return LayerContext(model.hidden_size, is_layer_norm, sharding, numbers, policy, own, layers, count, skew, all_tokens)
 
     before, after = embedding.operators(model, context("model", 1))
-    found = _encoder_operators(model, work, context) + before
+    found = _encoder_operators(model, work, context) + before + _extras(map(extra_weight, model.extras), context("model", 1))
     for name, count in model.layer_counts().items():
         found += layer_operators(model.layer_kinds[name], model, context(name, count))
     if sharding.pipeline > 1:
         ctx = context("stages", sharding.pipeline - 1)
         message = ctx.tokens * model.hidden_size * ctx.activation
         found.append(ctx.collective("stage_send", Collective("send", 2, message), sharding.pipeline - 1))
-    return found + after
+    found += after
+    return _without_idle(found, work, sharding) if evenly and sharding.is_wide else found
+
+
+def _without_idle(operators: list[Operator], work: Work, sharding: Sharding) -> list[Operator]:
+    """The mean rank of a step with fewer requests than data-parallel ranks: of the weights that are on all of them only those are read
+    that a request passes."""
+    busy = minimum(work.sequences / sharding.data_ranks, 1)
+    if is_plain(busy) and busy == 1:
+        return operators
+    return [o if o.op_class == "experts" else replace(o, weight_bytes=o.weight_bytes * busy) for o in operators]
 
 
 def is_encoder_only(model: ModelProfile) -> bool:
@@ -63,9 +85,7 @@ def _encoder_operators(model: ModelProfile, work: Work, context: Callable[[str, 
     for name, count in layer_counts(model.encoder.stack).items():
         found += layer_operators(model.layer_kinds[name], model, context(name, count, done))
     ctx = context("encoder", 1, done)
-    for weight in map(extra_weight, model.encoder.extras):
-        if weight.use != "table":
-            found.append(_extra(weight.name, weight.elements, matrix=not weight.vector, ctx=ctx))
+    found += _extras(map(extra_weight, model.encoder.extras), ctx)
     return found + ([ctx.norm("encoder_norm", 1)] if model.encoder.final_norm else [])
 
 
@@ -75,15 +95,22 @@ def layer_operators(kind: LayerKind, model: ModelProfile, ctx: LayerContext) -> 
     if kind.norms:
         found.append(ctx.norm("layer_norm" if ctx.layer_norm else "rms_norm", kind.norms * ctx.count))
     for mixer in kind.mixers:
-        found += mixer_module(mixer).operators(mixer, ctx)
+        found += decode_context.shared_out(mixer_module(mixer).operators(mixer, ctx), ctx)
     for part in kind.feed_forwards:
         found += feed_forward_module(part).operators(part, ctx)
-    for weight in own_weights(kind, model):
-        if weight.role == "extras" and weight.use != "table":
-            found.append(_extra(weight.name, weight.elements, matrix=not weight.vector, ctx=ctx))
-    if ctx.sharding.tensor > 1 and reductions(kind):
-        found.append(ctx.all_reduce(reductions(kind) * ctx.count))
+    found += _extras((w for w in own_weights(kind, model) if w.role == "extras"), ctx)
+    count = remaining_reductions(kind) if ctx.sharding.is_wide else reductions(kind)
+    if ctx.sharding.tensor > 1 and count:
+        found.append(ctx.all_reduce(count * ctx.count))
     return found
+
+
+def remaining_reductions(kind: LayerKind) -> int:
+    """All-reduces of a layer that are left where tokens travel to experts: the mixture's own result needs none."""
+    dense = [part for part in kind.feed_forwards if not isinstance(part, Experts)]
+    if len(dense) == len(kind.feed_forwards):
+        return reductions(kind)
+    return min(reductions(kind), (1 if kind.mixers else 0) + (1 if dense else 0))
 
 
 def reductions(kind: LayerKind) -> int:
@@ -93,6 +120,11 @@ def reductions(kind: LayerKind) -> int:
     if kind.parallel:
         return 1
     return (1 if kind.mixers else 0) + (1 if kind.feed_forwards else 0)
+
+
+def _extras(weights: Iterable[Weight], ctx: LayerContext) -> list[Operator]:
+    """Work of weights outside the described parts; tables are looked up."""
+    return [_extra(w.name, w.elements, matrix=not w.vector, ctx=ctx) for w in weights if w.use != "table"]
 
 
 def _extra(name: str, elements: int, *, matrix: bool, ctx: LayerContext) -> Operator:

@@ -6,9 +6,9 @@ Python numbers or numpy arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from calc.arrays import Number, as_floats, clamp, maximum, minimum
+from calc.arrays import Number, as_floats, ceil_div, clamp, maximum, minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,21 @@ def decode(batch_size: Number, context_len: Number, new_tokens: Number = 1) -> W
 def mixed(prefill_part: Work, decode_part: Work) -> Work:
     """A step of a chunked-prefill scheduler: both kinds of requests together."""
     return Work("mixed", prefill_part.groups + decode_part.groups)
+
+
+def share(work: Work, parts: Number, *, evenly: bool = False) -> Work:
+    """The requests of one of ``parts`` parts that a step is dealt out to: those of the fullest, or (``evenly``) the mean, whose sum over
+    the parts is exactly the step. Prompts of a mixed step that are counted in fractions are means already and always divided."""
+    if isinstance(parts, int) and parts == 1:
+        return work
+
+    def part(group: Requests) -> Number:
+        count, is_decode = group.count, isinstance(group.new, int) and group.new == 1
+        if isinstance(count, int) and isinstance(parts, int):
+            return count // parts if count % parts == 0 else count / parts if evenly else ceil_div(count, parts)
+        return count / parts if evenly or (work.phase == "mixed" and not is_decode) else ceil_div(count, parts)
+
+    return Work(work.phase, tuple(replace(group, count=part(group)) for group in work.groups))
 
 
 def causal_pairs(new: Number, cached: Number) -> Number:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calc.errors import UsageError, require
+from calc.memory import host
 from calc.memory.budget import MemoryOptions, MemoryQuestion
-from calc.memory.engines import EngineLaw, engine
+from calc.memory.engines import EngineLaw
 from calc.numerics import canonical_dtype
 from calc.operators.fusion import SEPARATE, FusionPolicy
 from calc.operators.numbers import NumberPlan, plan
@@ -16,11 +17,15 @@ from calc.operators.stored import counted_bytes
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
+from calc.serving.engine_choice import chosen
+from calc.serving.parallel import parallel
+from calc.serving.parallel import scale_up_limit as scale_up_limit
 from calc.timing import paths
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency, evidence_warnings, for_setting
+from calc.timing.overlap import Overlap, possible
 from calc.timing.roofline import Ceilings, datasheet
-from calc.timing.setting import setting
+from calc.timing.setting import Setting, setting
 
 Warnings = tuple[tuple[str, str], ...]
 _SIXTEEN_BIT = ("bf16", "fp16")
@@ -44,6 +49,7 @@ class DeploymentOptions:
     engine: str | None = None
     fusion: FusionPolicy = SEPARATE
     efficiency: str | None = None
+    overlap: float = 0.0
     memory: MemoryOptions = field(default_factory=MemoryOptions)
 
     def __post_init__(self) -> None:
@@ -51,6 +57,7 @@ class DeploymentOptions:
             "gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
         ):  # fmt: skip
             require(getattr(self, name), name, 1, 1 << 16)
+        require(self.overlap, "overlap", 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Deployment:
     kv_cache_dtype: str
     warnings: Warnings
     inputs: dict[str, Any]
+    setting: Setting
+    overlap: Overlap
 
     def question(self, **changes: Any) -> MemoryQuestion:
         """The memory question of this deployment, with some options changed."""
@@ -80,7 +89,9 @@ class Deployment:
 def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], options: DeploymentOptions) -> Deployment:
     """Settle what is open. Raises UsageError for impossible splits, unknown names and types that the device lacks."""
     device = hardware.profile
-    sharding, shard_warnings = _sharding(device, options)
+    law = chosen(options.engine, device)
+    host.check(law.NAME, options.memory)
+    sharding, shard_warnings = parallel(model.profile, device, law.NAME, options)
     compute, dtype_warnings = compute_dtype(options.dtype, model.profile, device)
     has_rates = compute is not None and device.memory_bandwidth_gb_per_s is not None
     if compute is not None and not has_rates:
@@ -97,23 +108,21 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         low_precision=frozenset(t for t in ("fp8", "int8", "fp4") if device.peak_flops_per_s(t)),
         state_dtype=model.profile.state_dtype,
         counted_bytes=counted_bytes(model.profile),
+        kernels=paths.four_bit_kernels(law.NAME, device),
     )
-    law = engine(options.engine or _default_engine(device))
-    ceilings = datasheet(device, sharding.ranks, paths.engine_paths(law.NAME, device))
-    efficiency = for_setting(
-        options.efficiency,
-        setting(
-            law.NAME,
-            device,
-            model.profile,
-            numbers,
-            sharding,
-            version=options.memory.engine_version or law.NEWEST_VERSION,
-            micro_batch=options.memory.max_num_batched_tokens,
-            layer_split=sharding.pipeline if law.NAME == "llama.cpp" else 1,
-        ),
+    ceilings = datasheet(device, sharding.tensor, paths.engine_paths(law.NAME, device), sharding.reach)
+    where = setting(
+        law.NAME,
+        device,
+        model.profile,
+        numbers,
+        sharding,
+        version=options.memory.engine_version or law.NEWEST_VERSION,
+        micro_batch=options.memory.max_num_batched_tokens,
+        layer_split=sharding.pipeline if law.NAME == "llama.cpp" else 1,
     )
-    if has_rates and sharding.ranks > 1 and ceilings.link is None:
+    efficiency = for_setting(options.efficiency, where)
+    if has_rates and ((sharding.tensor > 1 and ceilings.link is None) or None in ceilings.links.values()):
         has_rates = False
         dtype_warnings += (("no_link", f"no link between devices is known for {device.id}: times are not answered"),)
     return Deployment(
@@ -130,11 +139,9 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         kv_dtype,
         shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency, device.id),
         _inputs(model, hardware, sharding, numbers, law, options, kv_dtype),
+        where,
+        possible(sharding, law.NAME, options.overlap),
     )
-
-
-def _default_engine(device: HardwareProfile) -> str:
-    return "llama.cpp" if device.vendor.lower() == "apple" else "vllm"
 
 
 def compute_dtype(asked: str, model: ModelProfile, device: HardwareProfile) -> tuple[str | None, Warnings]:
@@ -162,40 +169,6 @@ def _kv_cache_dtype(options: DeploymentOptions, model: ModelProfile, compute: st
     if options.kv_cache_dtype.lower() != "auto":
         return options.kv_cache_dtype
     return model.storage.kv_cache or compute
-
-
-def scale_up_limit(device: HardwareProfile) -> int:
-    """Most devices that share a fabric; without one, the eight slots of a server over PCIe."""
-    domain = device.interconnect.scale_up_domain_size or 1
-    return domain if domain > 1 else 8
-
-
-def _sharding(device: HardwareProfile, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
-    within = scale_up_limit(device)
-    tensor, pipeline, data = options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size
-    gpus = options.gpus
-    if gpus is not None and tensor is None and pipeline is None and data is None:
-        if gpus > within:
-            raise UsageError(
-                f"{gpus} x {device.id} exceed its scale-up domain of {within}",
-                f"say how to split, for example -tp {within} -pp {-(-gpus // within)}",
-            )
-        tensor = gpus
-    tensor, pipeline = tensor or 1, pipeline or 1
-    if data is None:
-        data = gpus // (tensor * pipeline) if gpus is not None and gpus % (tensor * pipeline) == 0 else 1
-    if gpus is not None and tensor * pipeline * data != gpus:
-        raise UsageError(
-            f"{gpus} GPUs do not match tensor {tensor} x pipeline {pipeline} x data {data} = {tensor * pipeline * data}",
-            f"use --gpus {tensor * pipeline * data}, or sizes whose product is {gpus}",
-        )
-    context = options.decode_context_parallel_size or 1
-    if tensor % context:
-        raise UsageError(f"decode context parallel size {context} does not divide tensor parallel size {tensor}")
-    warnings: Warnings = ()
-    if tensor > within:
-        warnings = (("beyond_domain", f"tensor parallel size {tensor} exceeds the scale-up domain of {device.id} ({within})"),)
-    return Sharding(tensor, pipeline, data, options.enable_expert_parallel, context), warnings
 
 
 def _format_warnings(numbers: NumberPlan, options: DeploymentOptions) -> Warnings:
@@ -227,6 +200,7 @@ def _inputs(
         "data_parallel_size": sharding.data,
         "enable_expert_parallel": sharding.expert_parallel,
         "decode_context_parallel_size": sharding.decode_context,
+        **({"overlap": options.overlap} if options.overlap else {}),
         "dtype": numbers.compute,
         "quantization": options.quantization or "as stored",
         "stored_format": model.profile.storage.format_name,

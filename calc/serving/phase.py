@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from calc.arrays import Number, divide, minimum
+from calc.arrays import Number, divide, is_plain, minimum
 from calc.operators.operator import Operator
 from calc.operators.step import step_operators
 from calc.operators.work import Work
 from calc.serving.deployment import Deployment
+from calc.serving.flow import Flow, flow
+from calc.serving.offload import with_host
+from calc.timing.overlap import overlapped
 from calc.timing.step_time import NO_TIME, OperatorTime, Range, StepTime, rate, step_time
 from calc.timing.totals import step_totals
 
@@ -36,7 +39,8 @@ class Totals:
 @dataclass(frozen=True)
 class Phase:
     """A step with its totals and, where speed is answered, its time. ``tokens`` counts prompt tokens in prefill, output tokens in
-    decode."""
+    decode. ``operators`` are those of the mean rank, which sum to the step, their calls those of all micro-batches; ``timed`` is about
+    one micro-batch on the rank with most requests."""
 
     work: Work
     tokens: Number
@@ -44,7 +48,9 @@ class Phase:
     ranks: int
     fusion_policy: str
     operators: tuple[Operator, ...]
+    flow: Flow
     timed: StepTime | None
+    is_cut: bool  # into pipeline stages or data-parallel ranks
     ridge_point: float | None
     peak_flops_per_s: float | None
     bandwidth_bytes_per_s: float | None
@@ -85,8 +91,9 @@ class Phase:
         if self.timed is None or self.timed.time_s.expected is None:
             return None
         busy: Number = 0.0
-        for item in self.timed.operators:
-            busy = busy + item.floor.compute_s * item.operator.count * item.operator.ranks
+        for mean, item in zip(self.operators, self.timed.operators, strict=True):
+            share = 1 if mean.flops is item.operator.flops else divide(mean.flops, item.operator.flops)
+            busy = busy + item.floor.compute_s * share * mean.count * mean.ranks
         return divide(busy, self.timed.time_s.expected * self.ranks)
 
     @property
@@ -107,10 +114,12 @@ class Phase:
 
 def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -> Phase:
     """Operators, totals and times of one step. ``answer_speed`` False (the deployment does not fit) leaves out every time."""
-    operators = step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, work, deployment.fusion)
-    timed = None
-    if answer_speed and deployment.has_rates:
-        timed = step_time(operators, deployment.ceilings, deployment.efficiency, work)
+    found = flow(deployment, work)
+    fullest = _operators(deployment, found.fullest)
+    timed = _timed(deployment, fullest, found) if answer_speed and deployment.has_rates else None
+    operators = _mean_operators(deployment, fullest, found)
+    if timed is not None:  # what the host adds comes after what the model does
+        operators = [*operators, *(item.operator for item in timed.operators[len(fullest) :])]
     tokens = work.tokens if work.phase == "prefill" else work.sequences
     dtype = _main_dtype(operators)
     return Phase(
@@ -120,7 +129,9 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
         deployment.sharding.ranks,
         deployment.fusion.name,
         tuple(operators),
+        found,
         timed,
+        deployment.sharding.is_wide or deployment.sharding.pipeline > 1,
         deployment.ceilings.ridge_point(dtype),
         deployment.ceilings.peak(dtype),
         deployment.ceilings.bandwidth,
@@ -130,8 +141,41 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
 def timed_step(deployment: Deployment, work: Work) -> StepTime:
     """Times of a whole step alone, for many points at once; the same numbers as those of ``evaluate``. The deployment must have
     rates."""
-    operators = step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, work, deployment.fusion)
-    return step_totals(operators, deployment.ceilings, deployment.efficiency, work)
+    found = flow(deployment, work)
+    operators = _operators(deployment, found.fullest)
+    if not deployment.overlap.is_none:
+        return replace(_timed(deployment, operators, found), operators=())
+    at_once = found.stages_at_once
+    timed = step_totals(operators, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
+    return _stretched(with_host(deployment, operators, found.rank, timed), found.stretch)
+
+
+def _operators(deployment: Deployment, work: Work, *, evenly: bool = False) -> list[Operator]:
+    model, sharding, numbers = deployment.model.profile, deployment.sharding, deployment.numbers
+    return step_operators(model, sharding, numbers, work, deployment.fusion, evenly=evenly)
+
+
+def _mean_operators(deployment: Deployment, fullest: list[Operator], found: Flow) -> list[Operator]:
+    """Operators of the mean rank in the mean micro-batch, called by all micro-batches: their sums are those of the step."""
+    parts = found.micro_batches
+    if not deployment.sharding.is_wide and is_plain(parts) and parts == 1:
+        return fullest
+    mean = _operators(deployment, found.mean, evenly=True)
+    return [replace(operator, count=operator.count * parts) for operator in mean]  # type: ignore[arg-type]
+
+
+def _timed(deployment: Deployment, operators: list[Operator], found: Flow) -> StepTime:
+    at_once = found.stages_at_once
+    timed = step_time(operators, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
+    if not deployment.overlap.is_none:
+        silent = [o for o in operators if o.collective is None]
+        alone = step_totals(silent, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
+        timed = overlapped(timed, deployment.overlap, alone.time_s)
+    return _stretched(with_host(deployment, operators, found.rank, timed), found.stretch)
+
+
+def _stretched(timed: StepTime, stretch: Number) -> StepTime:
+    return timed if is_plain(stretch) and stretch == 1 else timed.times(stretch)
 
 
 def _totals(operators: list[Operator]) -> Totals:

@@ -96,6 +96,11 @@ class Calibrated:
         """What a term's size is multiplied with, effects of its phase included."""
         return self._term(term)[0] * self._term(phase_of(term))[0] * self.scale.get(term, 1.0)
 
+    def composition(self, kind: str) -> tuple[float, float]:
+        """(multiple of the sum of its steps that a composition of steps takes, largest share of its floor that any served one came
+        to)."""
+        return self._term(kind)[0], self.effects.shared.kinds[phase_of(kind)].best
+
     def expectation(self, sizes: Mapping[str, Number], kind: str = "", noise: Number = 0.0) -> Expectation:
         """Time of a sum of terms. ``kind`` names a composition of steps with an effect of its own; ``noise`` is the relative
         deviation that no effect explains."""

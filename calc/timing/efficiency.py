@@ -30,22 +30,27 @@ class Efficiency:
         """``default``, ``fitted n=…`` or ``measured here``."""
         if self.profile.evidence == "default":
             return "default"
-        n = sum(f.bandwidth.n for f in self.profile.factors)
+        n = sum(f.cases for f in self.profile.factors) or sum(f.bandwidth.n for f in self.profile.factors)
         return f"{self.profile.evidence} n={n}"
 
-    def factor(self, op_class: str, weight_format: str, compute_dtype: str = "") -> Factor:
-        """The factor of an operator: the first that names its class (and format and type), else the one that serves all others."""
+    def factor(self, op_class: str, weight_format: str, compute_dtype: str = "", kernel: str = "") -> Factor:
+        """The factor of an operator: the first that names its kernel (see ``calc.timing.sizes``), else its class (and format and type),
+        else the one that serves all others."""
         others: Factor | None = None
+        of_class: Factor | None = None
         for factor in self.profile.factors:
             if factor.formats and weight_format not in factor.formats:
                 continue
             if factor.compute_dtypes and compute_dtype not in factor.compute_dtypes:
                 continue
             if op_class in factor.operator_classes:
-                return factor
-            if not factor.operator_classes:
+                if kernel in factor.operations:
+                    return factor
+                if not factor.operations:
+                    of_class = of_class or factor
+            elif not factor.operator_classes:
                 others = factor
-        return others or self.profile.factors[-1]
+        return of_class or others or self.profile.factors[-1]
 
 
 def load_efficiency(path: str | None = None) -> Efficiency:
@@ -118,6 +123,4 @@ def _fit_warnings(profile: EfficiencyProfile, hardware_id: str | None) -> tuple[
     if profile.fit.against == "measured ceilings":
         said = f"{profile.id} holds shares of measured ceilings, not of a datasheet: times here come out too short"
         found.append(("efficiency_of_measured_ceilings", said))
-    told = sorted({c for f in profile.factors for c in f.operator_classes})
-    found.append(("default_efficiency", f"measured: {', '.join(told)}; all other operators keep the documented default factors"))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Time of a collective: bytes over a link in one direction, the latency of a message, and what cutting a model over ranks costs.
+"""Time of a collective: bytes over a link in one direction and the latency of a message; uneven loads of ranks.
 
 Thakur, Rabenseifner, Gropp 2005 (ring, tree, direct algorithms); NCCL documentation (in-switch reduction); vLLM custom_all_reduce
 (one-shot kernels over peer memory).
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from calc.arrays import Number, maximum, minimum, where
 from calc.operators.operator import Collective
+from calc.operators.token_copies import TokenCopies
 from calc.profiles.hardware import HardwareProfile
 
 #: Messages up to this size by number of ranks go to one-shot kernels in engines that have them, larger ones to two-shot kernels (reduce
@@ -88,6 +89,9 @@ def transfer_s(collective: Collective | None, wires: Link | None) -> Number:
     every group first, so that each rank carries its part of the message across), without latency."""
     if collective is None or wires is None:
         return 0.0
+    if collective.copies is not None:
+        inside, across = all_to_all_s(collective, collective.copies, wires, relayed=collective.copies.relayed)
+        return inside + across
     local = min(wires.local_ranks, collective.ranks)
     if collective.kind != "all-reduce" or local <= 1 or not wires.local_bandwidth:
         return collective.bytes_per_rank / wires.bandwidth
@@ -96,10 +100,28 @@ def transfer_s(collective: Collective | None, wires: Link | None) -> Number:
     return inside + 2 * (groups - 1) / groups * collective.message_bytes / local / wires.bandwidth
 
 
+def all_to_all_s(collective: Collective, copies: TokenCopies, wires: Link, *, relayed: bool) -> tuple[Number, Number]:
+    """Seconds (inside a host, over the network) that one rank's copies of tokens need. Copies for other hosts go straight to their
+    ranks; ``relayed``, one copy a host crosses the network and is passed on to the ranks inside."""
+    ranks, message = collective.ranks, collective.message_bytes
+    local = min(wires.local_ranks, ranks) if wires.local_bandwidth else 1
+    if wires.kind != "network":
+        return collective.bytes_per_rank / wires.bandwidth, 0.0
+    hosts = -(-ranks // local)
+    if relayed and local > 1:
+        inside = message * (local - 1) / local / wires.local_bandwidth
+        return inside, copies.message_bytes(hosts) * (hosts - 1) / hosts / wires.bandwidth
+    inside = message * (local - 1) / ranks / wires.local_bandwidth if local > 1 else 0.0
+    return inside, message * (ranks - local) / ranks / wires.bandwidth
+
+
 def floor_s(collective: Collective | None, wires: Link | None) -> Number:
     """The cheapest algorithm that the link allows, without latency: nothing beats it."""
     if collective is None or wires is None:
         return 0.0
+    if collective.copies is not None:  # both kinds of links are busy at once at best
+        ways = [all_to_all_s(collective, collective.copies, wires, relayed=relayed) for relayed in (False, True)]
+        return minimum(*(maximum(inside, across) for inside, across in ways))
     seconds = transfer_s(collective, wires)
     if collective.kind == "all-reduce" and wires.reduces_in_switch:
         in_switch = (1 + 1 / collective.ranks) * collective.message_bytes / wires.bandwidth
@@ -149,26 +171,6 @@ def cost(collective: Collective, wires: Link, *, direct_kernels: bool = False) -
     )
 
 
-def destinations(num_experts: int, per_token: int, ranks: int) -> float:
-    """Expected number of different ranks that the ``per_token`` experts of one token lie on, experts dealt out evenly over ``ranks``:
-    the copies of a token that a de-duplicating all-to-all sends, its own rank included."""
-    held = num_experts // ranks
-    missed = math.comb(num_experts - held, per_token) / math.comb(num_experts, per_token)
-    return ranks * (1 - missed)
-
-
-def copy_bytes(hidden_size: int, element_bytes: int, *, scale_block: int = 0) -> int:
-    """Bytes of one copy of a token on its way to an expert or back; with ``scale_block`` an fp32 scale for so many elements (DeepEP:
-    fp8 with a scale for 128 on the way there, 16 bit on the way back)."""
-    scales = -(-hidden_size // scale_block) * 4 if scale_block else 0
-    return hidden_size * element_bytes + scales
-
-
-def all_to_all_bytes(tokens: Number, copies: float, ranks: int, bytes_per_copy: float) -> Number:
-    """Bytes that one rank sends for its own ``tokens``: every copy but those that stay (share 1/ranks)."""
-    return tokens * copies * (1 - 1 / ranks) * bytes_per_copy
-
-
 def imbalance(ranks: int, mean_tokens: Number) -> Number:
     """Load of the fullest rank over the mean when ``ranks`` receive ``mean_tokens`` each at random (balls in bins, Raab and Steger
     1998); at most what a rank would hold if all came to it."""
@@ -176,18 +178,3 @@ def imbalance(ranks: int, mean_tokens: Number) -> Number:
         return 1.0
     spread = (2 * math.log(ranks) / maximum(mean_tokens, 1e-9)) ** 0.5
     return minimum(1 + spread, ranks)
-
-
-def bubble(micro_batches: Number, stages: int) -> Number:
-    """Share of a pipeline's time in which a stage waits, while ``micro_batches`` pass through ``stages`` once."""
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
-def pipeline_speedup(micro_batches: Number, stages: int) -> Number:
-    """How many times faster ``stages`` devices finish ``micro_batches`` than one after another: m n / (m + n - 1)."""
-    return micro_batches * stages / (micro_batches + stages - 1)
-
-
-def overlapped_s(compute_s: Number, network_s: Number, overlap: float) -> Number:
-    """Compute and network with a share ``overlap`` of the shorter hidden behind the longer: 0 is the sum, 1 the larger."""
-    return compute_s + network_s - overlap * minimum(compute_s, network_s)

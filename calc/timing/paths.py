@@ -15,6 +15,19 @@ from calc.profiles.hardware import HardwareProfile
 
 SIXTEEN_BIT = ("bf16", "fp16")
 _PLAIN_WEIGHTS = ("", "bf16", "fp16", "fp32")
+#: What multiplies 4-bit floating-point weights, by engine: (formats, compute capabilities from and below, type). A checkpoint in mxfp4
+#: says nothing of activations; outside the ranges, and on every other engine, they stay in 16 bit. Blackwell's fp4 x fp8 products run
+#: at the fp8 rate.
+#: - TensorRT-LLM: W4A8_MXFP4_MXFP8 from SM 100, W4A16_MXFP4 below (ModelConfig.get_mxfp4_quant_algo).
+#: - SGLang: flashinfer_mxfp4 on SM 100, which rounds activations to mxfp8 unless --flashinfer-mxfp4-moe-precision bf16; on SM 120 Triton
+#:   kernels in 16 bit (server_args, layers/quantization/mxfp4.py).
+#: - vLLM: 16-bit activations everywhere; mxfp8 only by VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8 or --moe-backend (fused_moe/oracle/mxfp4.py).
+#: - llama.cpp: rounds activations to the weights' 4-bit type from SM 120 (pull request 17906, December 2025); int8 tiles elsewhere.
+_FOUR_BIT: dict[str, tuple[tuple[str, ...], float, float, str]] = {
+    "tensorrt-llm": (("mxfp4",), 10.0, 99.0, "fp8"),
+    "sglang": (("mxfp4",), 10.0, 11.0, "fp8"),
+    "llama.cpp": (("mxfp4", "nvfp4"), 12.0, 13.0, "fp4"),
+}
 
 
 def engine_paths(engine: str, hardware: HardwareProfile, *, unpacks_in_memory: bool = False) -> dict[str, str]:
@@ -28,6 +41,15 @@ def engine_paths(engine: str, hardware: HardwareProfile, *, unpacks_in_memory: b
     tiles = peak("int8")
     has_tiles = tiles is not None and tiles >= (peak(sixteen) or 0) and not unpacks_in_memory
     return {"16bit": sixteen, "quantised": "int8" if has_tiles else sixteen}
+
+
+def four_bit_kernels(engine: str, hardware: HardwareProfile) -> dict[str, str]:
+    """Weight format → type that it is multiplied in, for 4-bit floating-point weights; the ideal engine uses what the device has."""
+    if engine == "ideal":
+        return {}
+    formats, least, below, served = _FOUR_BIT.get(engine, (("mxfp4",), 0.0, 0.0, ""))
+    capability = float(hardware.compute_capability or 0)
+    return dict.fromkeys(formats, served if least <= capability < below else "16bit")
 
 
 def dtype(operator: Operator, paths: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calc.arrays import Number, is_plain, maximum
-from calc.operators.operator import Operator
+from calc.operators.operator import Collective, Operator
 from calc.profiles.hardware import HardwareProfile
 from calc.timing import network, paths
 
@@ -18,6 +18,7 @@ from calc.timing import network, paths
 @dataclass(frozen=True)
 class Ceilings:
     """What one device can do at most: operations per second by compute dtype, bytes per second of memory and of the link in use.
+    ``links`` by kind of collective stand in for ``link`` where it reaches further than tensor parallelism does.
 
     ``read_bandwidth`` by dtype may replace ``bandwidth`` for operators of that dtype where it was measured so. ``launch_s`` is added
     per call where it was measured. ``paths`` names the type that an engine's kernels really run in (see ``paths``).
@@ -30,6 +31,7 @@ class Ceilings:
     read_bandwidth: dict[str, float] = field(default_factory=dict)
     launch_s: float = 0.0
     paths: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, network.Link | None] = field(default_factory=dict)
 
     def peak(self, dtype: str) -> float | None:
         """Operations per second of a compute dtype, None where the device has no such path."""
@@ -43,17 +45,25 @@ class Ceilings:
         """Bytes per second of memory for an operator of a dtype."""
         return self.read_bandwidth.get(dtype, self.bandwidth)
 
+    def link_for(self, collective: Collective | None) -> network.Link | None:
+        """The link that a collective goes over; None where no link is known."""
+        return None if collective is None else self.links.get(collective.kind, self.link)
+
     def ridge_point(self, dtype: str) -> float | None:
         """FLOP per byte above which a kernel is compute-bound."""
         peak, bandwidth = self.peak(dtype), self.bandwidth
         return peak / bandwidth if peak and bandwidth else None
 
 
-def datasheet(hardware: HardwareProfile, ranks: int = 1, kernel_paths: Mapping[str, str] | None = None) -> Ceilings:
-    """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices."""
+def datasheet(
+    hardware: HardwareProfile, ranks: int = 1, kernel_paths: Mapping[str, str] | None = None, reach: Mapping[str, int] | None = None
+) -> Ceilings:
+    """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices; ``reach`` names the devices that
+    a kind of collective spans where they are others."""
     peaks = {d: tflops * 1e12 for d, tflops in _peaks(hardware).items()}
     bandwidth = hardware.bandwidth_bytes_per_s
-    return Ceilings(hardware.id, peaks, bandwidth, network.link(hardware, ranks), paths=kernel_paths or {})
+    links = {kind: network.link(hardware, span) for kind, span in (reach or {}).items()}
+    return Ceilings(hardware.id, peaks, bandwidth, network.link(hardware, ranks), paths=kernel_paths or {}, links=links)
 
 
 def _peaks(hardware: HardwareProfile) -> dict[str, float]:
@@ -112,12 +122,13 @@ def corrected(table: Sequence[tuple[float, float]], rows: Number | None) -> Numb
 def floor(operator: Operator, ceilings: Ceilings) -> Bounds:
     """Bounds with only the bytes that must move whatever the kernels do (weights, KV, state, network). Activations and element-wise
     work cost nothing: they can be fused or stay in cache."""
-    return _bounds(operator, ceilings, operator.compulsory_bytes, network.floor_s(operator.collective, ceilings.link))
+    seconds = network.floor_s(operator.collective, ceilings.link_for(operator.collective))
+    return _bounds(operator, ceilings, operator.compulsory_bytes, seconds)
 
 
 def honest(operator: Operator, ceilings: Ceilings, compute: float = 1.0, bandwidth: float = 1.0, link: float = 1.0) -> Bounds:
     """Bounds with all bytes of the fusion policy, at given shares of the ceilings."""
-    seconds = network.transfer_s(operator.collective, ceilings.link)
+    seconds = network.transfer_s(operator.collective, ceilings.link_for(operator.collective))
     bounds = _bounds(operator, ceilings, operator.bytes, seconds)
     return Bounds(bounds.compute_s / compute, bounds.memory_s / bandwidth, bounds.network_s / link)
 

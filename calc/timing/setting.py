@@ -11,7 +11,7 @@ from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
-from calc.timing import network, paths
+from calc.timing import network, paths, pipeline
 
 #: Tokens of one forward pass of a long prompt where nothing else is said: llama.cpp's n_ubatch, a usual max_num_batched_tokens.
 MICRO_BATCH = {"llama.cpp": 512}
@@ -69,7 +69,8 @@ def format_family(number_format: NumberFormat) -> str:
 class Setting:
     """Everything that effects key on. ``engine`` names the backend too where it is not the vendor's own; ``micro_batch`` is the
     number of tokens of one pass of a prompt; ``layer_split`` the devices that hold layers in turn, one working at a time;
-    ``expert_ranks`` the ranks that whole experts are dealt out to."""
+    ``stages`` those of engines whose stages work on several batches at once; ``expert_ranks`` the ranks that whole experts are dealt
+    out to."""
 
     engine: str
     version: str
@@ -87,6 +88,7 @@ class Setting:
     layer_split: int
     link: str = ""
     expert_ranks: int = 1
+    stages: float = 1
 
     @property
     def family(self) -> str:
@@ -151,8 +153,10 @@ def setting(
 ) -> Setting:
     """The setting of a deployment. ``backend`` None is the vendor's own."""
     has_experts = any(isinstance(part, Experts) for kind in model.layer_kinds.values() for part in kind.feed_forwards)
-    main = numbers.weight("experts" if has_experts else "feed_forward")
-    wires = network.link(hardware, sharding.tensor)
+    role = "experts" if has_experts else "feed_forward"
+    main = numbers.weight(role)
+    expert_ranks = sharding.expert_ranks if has_experts else 1
+    wires = network.link(hardware, max(sharding.tensor, expert_ranks))
     native = backend is None or backend == _NATIVE.get(hardware.vendor)
     return Setting(
         engine=engine if native else f"{engine} {backend}",
@@ -163,24 +167,26 @@ def setting(
         layers=model.num_hidden_layers,
         has_experts=has_experts,
         weight_format=format_family(main),
-        path=_path(engine, hardware, numbers, main, unpacks_in_memory=unpacks_in_memory),
+        path=_path(engine, hardware, numbers, role, unpacks_in_memory=unpacks_in_memory),
         attention=attention or ("paged" if engine in _PAGED else "flash"),
         micro_batch=micro_batch or MICRO_BATCH.get(engine, OTHER_MICRO_BATCH),
         unpacks_in_memory=unpacks_in_memory,
         tensor=sharding.tensor,
         layer_split=layer_split,
         link=wires.label if wires else "",
-        expert_ranks=sharding.tensor if sharding.expert_parallel and has_experts else 1,
+        expert_ranks=expert_ranks,
+        stages=1 if layer_split > 1 else pipeline.even_stages(model.num_hidden_layers, sharding.pipeline),
     )
 
 
-def _path(engine: str, hardware: HardwareProfile, numbers: NumberPlan, main: NumberFormat, *, unpacks_in_memory: bool) -> str:
+def _path(engine: str, hardware: HardwareProfile, numbers: NumberPlan, role: str, *, unpacks_in_memory: bool) -> str:
     """How the linear layers multiply: in 16 bit, in a low-precision type, or with quantised weights unpacked on the way."""
-    if format_family(main) == "16-bit":
+    if format_family(numbers.weight(role)) == "16-bit":
         return "16-bit"
     if unpacks_in_memory:
         return "unpacked in memory"
-    if main.compute in numbers.low_precision:
-        return main.compute
+    multiplied = numbers.compute_for(role)
+    if multiplied in numbers.low_precision:
+        return multiplied
     served = paths.engine_paths(engine, hardware).get("quantised")
     return "int8 tiles" if served == "int8" else "unpacked in the kernel"

@@ -9,10 +9,12 @@ from typing import Any
 from calc.arrays import Number, divide, is_plain, maximum, minimum, where
 from calc.operators.operator import Operator
 from calc.operators.work import Work
-from calc.timing import roofline
+from calc.profiles.efficiency import Factor
+from calc.timing import extrapolation, roofline
 from calc.timing.calibrated import Calibrated, Expectation
 from calc.timing.efficiency import Efficiency
 from calc.timing.roofline import Ceilings
+from calc.timing.sizes import kernel, single
 from calc.timing.terms import Mix
 
 
@@ -67,13 +69,26 @@ class OperatorTime:
 class StepTime:
     """Times of a step. ``floor_overlapped_s`` is the larger of total compute, memory and network time: a bound that assumes perfect
     overlap between operators, never reached where kinds of operators differ. ``share_s`` splits the floor by what bounds it.
-    ``terms_s`` are the expected seconds by physical term, where a calibrated model gave them; ``overhead_s`` those of fixed costs."""
+    ``terms_s`` are the expected seconds by physical term, where a calibrated model gave them; ``overhead_s`` those of fixed costs.
+    ``hidden_s`` by end of the range is what the operators' times add up to beyond the step: messages behind compute."""
 
     operators: tuple[OperatorTime, ...]
     time_s: Range
     floor_overlapped_s: Number
     share_s: dict[str, Number]
     terms_s: dict[str, Number] | None = None
+    hidden_s: dict[str, Number] | None = None
+
+    def times(self, factor: Number) -> StepTime:
+        """The step and each of its operators, all ``factor`` times as long."""
+        return StepTime(
+            tuple(OperatorTime(o.operator, o.floor, o.time_s * factor) for o in self.operators),
+            self.time_s * factor,
+            self.floor_overlapped_s * factor,
+            {k: v * factor for k, v in self.share_s.items()},
+            {k: v * factor for k, v in self.terms_s.items()} if self.terms_s else self.terms_s,
+            {k: v * factor for k, v in self.hidden_s.items()} if self.hidden_s else self.hidden_s,
+        )
 
     @property
     def overhead_s(self) -> Number:
@@ -103,7 +118,22 @@ def overhead_rules(timed: StepTime) -> Any:
 def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficiency) -> OperatorTime:
     """Floor, low, expected and high time of one call."""
     bounds = roofline.floor(operator, ceilings)
-    factor = efficiency.factor(operator.op_class, operator.weight_format, operator.compute_dtype)
+    one = single(operator.op_class, operator.shape)
+    factors = [
+        efficiency.factor(
+            operator.op_class, operator.weight_format, operator.compute_dtype, kernel(operator.op_class, operator.name, single=s)
+        )
+        for s in ((one,) if isinstance(one, bool) else (True, False))
+    ]
+    times = _times(operator, ceilings, bounds, factors[0])
+    if factors[-1] is not factors[0]:
+        times = [where(one, a, b) for a, b in zip(times, _times(operator, ceilings, bounds, factors[-1]), strict=True)]
+    sure = extrapolation.evidence(operator, factors[0], efficiency)
+    return OperatorTime(operator, bounds, Range(bounds.time_s, times[0], times[1], times[2], sure))
+
+
+def _times(operator: Operator, ceilings: Ceilings, bounds: roofline.Bounds, factor: Factor) -> list[Number]:
+    """Low, expected and high time of one call by a factor."""
     message = factor.message_s if operator.collective is not None else None
     times: list[Number] = []
     for share, fixed in (("high", "low"), ("expected", "expected"), ("low", "high")):
@@ -122,14 +152,19 @@ def operator_range(operator: Operator, ceilings: Ceilings, efficiency: Efficienc
             seconds = seconds * roofline.corrected(factor.corrections, operator.shape.get("m"))
         seconds = seconds + (getattr(message, fixed) if message else 0.0)
         times.append(maximum(seconds, bounds.time_s))
-    return OperatorTime(operator, bounds, Range(bounds.time_s, times[0], times[1], times[2], efficiency.evidence))
+    return times
 
 
 def step_time(
-    operators: list[Operator], ceilings: Ceilings, efficiency: Efficiency | Calibrated, work: Work | None = None
+    operators: list[Operator],
+    ceilings: Ceilings,
+    efficiency: Efficiency | Calibrated,
+    work: Work | None = None,
+    *,
+    stages_at_once: Number = 1.0,
 ) -> StepTime:
-    """Sum over operators of the time of one call times the number of calls (kernels run one after another). The calibrated model needs
-    the ``work`` of the step."""
+    """Sum over operators of the time of one call times the number of calls (kernels run one after another), over the pipeline stages
+    that work at once. The calibrated model needs the ``work`` of one rank in the step and knows the stages from its setting."""
     if isinstance(efficiency, Calibrated):
         if work is None:
             raise ValueError("the calibrated model needs the work of the step")
@@ -142,18 +177,19 @@ def step_time(
             totals[i] = totals[i] + seconds * item.operator.count  # type: ignore[operator]
     result = Range(totals[0], totals[1], totals[2], totals[3], efficiency.evidence)
     overlapped, share_s = _floors([(o.floor, o.operator.count) for o in timed])
-    return StepTime(timed, result, overlapped, share_s)
+    step = StepTime(timed, result, overlapped, share_s)
+    return step if is_plain(stages_at_once) and stages_at_once == 1 else step.times(1 / stages_at_once)
 
 
-def _floors(bounds: list[tuple[roofline.Bounds, int]]) -> tuple[Number, dict[str, Number]]:
-    """The overlapped floor, and the floor by what bounds each operator."""
+def _floors(bounds: list[tuple[roofline.Bounds, int]], at_once: Number = 1.0) -> tuple[Number, dict[str, Number]]:
+    """The overlapped floor, and the floor by what bounds each operator, with ``at_once`` pipeline stages at work."""
     alone: list[Number] = [0.0, 0.0, 0.0]
     share_s: dict[str, Number] = {"compute": 0.0, "memory": 0.0, "network": 0.0}
     for own, count in bounds:
         for i, seconds in enumerate((own.compute_s, own.memory_s, own.network_s)):
             alone[i] = alone[i] + seconds * count
         _add_share(share_s, own, count)
-    return maximum(maximum(alone[0], alone[1]), alone[2]), share_s
+    return maximum(maximum(alone[0], alone[1]), alone[2]) / at_once, {k: v / at_once for k, v in share_s.items()}
 
 
 def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated, work: Work) -> StepTime:
@@ -161,23 +197,24 @@ def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated
     beyond its floor is spread over the operators as their own terms exceed their floors, so that they sum to the step and none falls
     below its floor."""
     floors = [roofline.floor(o, ceilings) for o in operators]
-    floor: Number = 0.0
-    for own, operator in zip(floors, operators, strict=True):
-        floor = floor + own.time_s * operator.count
     calls, expectation, parts = model.step(operators, ceilings, work)
+    least = [own.time_s / parts.speedup for own in floors]
+    floor: Number = 0.0
+    for own_s, operator in zip(least, operators, strict=True):
+        floor = floor + own_s * operator.count
     low, expected, high = _around(expectation, floor, model, work, parts)
-    excess = [maximum(seconds - own.time_s, 0.0) for seconds, own in zip(calls, floors, strict=True)]
+    excess = [maximum(seconds - own_s, 0.0) for seconds, own_s in zip(calls, least, strict=True)]
     beyond: Number = 0.0
     for more, operator in zip(excess, operators, strict=True):
         beyond = beyond + more * operator.count
     evidence = model.evidence(_kind(work))
     timed = []
-    for operator, own, more in zip(operators, floors, excess, strict=True):
+    for operator, own, own_s, more in zip(operators, floors, least, excess, strict=True):
         # Where no operator exceeds its floor, all stretch alike.
-        share = where(beyond > 0, divide(more, beyond), divide(own.time_s, floor))
-        times = [own.time_s + (value - floor) * share for value in (low, expected, high)]
-        timed.append(OperatorTime(operator, own, Range(own.time_s, times[0], times[1], times[2], evidence)))
-    overlapped, share_s = _floors([(own, o.count) for own, o in zip(floors, operators, strict=True)])
+        share = where(beyond > 0, divide(more, beyond), divide(own_s, floor))
+        times = [own_s + (value - floor) * share for value in (low, expected, high)]
+        timed.append(OperatorTime(operator, own, Range(own_s, times[0], times[1], times[2], evidence)))
+    overlapped, share_s = _floors([(own, o.count) for own, o in zip(floors, operators, strict=True)], parts.speedup)
     return StepTime(tuple(timed), Range(floor, low, expected, high, evidence), overlapped, share_s, dict(expectation.terms))
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, ceil_div, maximum, minimum, where
+from calc.arrays import Number, maximum, minimum, where
 from calc.operators.operator import Operator
 from calc.operators.work import Work
-from calc.timing import network
+from calc.timing import network, pipeline
 from calc.timing.roofline import Ceilings
 from calc.timing.setting import Setting
 
@@ -20,6 +20,9 @@ _MICROSECOND = 1e-6
 _TILE_ROWS = 64
 #: llama.cpp hands at most so many prompt tokens at once to a pipeline of devices (n_batch).
 _PIPELINE_TOKENS = 2048
+#: Rows that the grouped product gathers as it loads them and adds up as it stores them (vLLM fused_moe, TensorRT-LLM's finalize epilogue,
+#: llama.cpp mul_mat_id): they cross no memory of their own.
+_INSIDE_PRODUCTS = ("moe_permute", "moe_combine")
 
 TERMS = (
     "decode.weights",
@@ -30,6 +33,7 @@ TERMS = (
     "prefill.linear",
     "prefill.attention",
     "prefill.weights",
+    "prefill.activations",
     "prefill.fixed",
     "prefill.tiles",
     "collective",
@@ -58,13 +62,21 @@ class Mix:
 def mix(operators: list[Operator], setting: Setting, work: Work) -> Mix:
     """Split the work of a step. In a mixed step the groups with one new token decode."""
     decode, prompt = _split(work)
-    passes = maximum(_ceil(prompt, setting.micro_batch), 1)
-    speedup: Number = 1.0
-    if setting.layer_split > 1:
-        in_flight = maximum(minimum(prompt, _PIPELINE_TOKENS) / setting.micro_batch, 1)
-        speedup = where(prompt > 0, network.pipeline_speedup(in_flight, setting.layer_split), 1.0)
+    passes = pipeline.prompt_micro_batches(prompt, setting.micro_batch)
+    speedup = stages_at_once(setting, work)
     calls = sum(o.count for o in operators if o.collective is None)
     return Mix(decode, prompt, passes, speedup, max(calls, 1), where(decode > 0, 1, 0), where(prompt > 0, 1, 0))
+
+
+def stages_at_once(setting: Setting, work: Work) -> Number:
+    """Pipeline stages that work at once on average while a prompt passes through them micro-batch by micro-batch."""
+    _, prompt = _split(work)
+    if setting.layer_split > 1:
+        in_flight = maximum(minimum(prompt, _PIPELINE_TOKENS) / setting.micro_batch, 1)
+        return where(prompt > 0, pipeline.pipeline_speedup(in_flight, setting.layer_split), 1.0)
+    if setting.stages > 1 and work.phase == "prefill":
+        return pipeline.pipeline_speedup(pipeline.prompt_micro_batches(prompt, setting.micro_batch), setting.stages)
+    return 1.0
 
 
 def _split(work: Work) -> tuple[Number, Number]:
@@ -80,14 +92,11 @@ def _split(work: Work) -> tuple[Number, Number]:
     return decode, maximum(work.tokens - decode, 0)
 
 
-def _ceil(tokens: Number, size: int) -> Number:
-    return ceil_div(tokens, size) if isinstance(tokens, int) else -((-tokens) // size)
-
-
 def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, parts: Mix) -> Sizes:
     """Terms of one call of an operator on one rank. Raises ValueError for a device without a rate."""
     if operator.collective is not None:
-        return _collective(operator, ceilings, setting)
+        found = _collective(operator, ceilings, setting)
+        return found if setting.stages == 1 else {term: seconds / parts.speedup for term, seconds in found.items()}
     peak, bandwidth = ceilings.peak_for(operator), ceilings.bandwidth_for(operator.compute_dtype)
     if not peak or not bandwidth:  # callers refuse such devices before any time is asked for
         raise ValueError(f"{ceilings.name} has no rate for {operator.compute_dtype}")
@@ -97,10 +106,12 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
         _unpacking(found, operator, setting, parts, bandwidth)
     elif operator.op_class in ("attention", "recurrent"):
         _attention(found, operator, parts, peak, bandwidth)
+    elif operator.name not in _INSIDE_PRODUCTS:
+        _add(found, "prefill.activations", operator.activation_bytes / bandwidth, parts.prompts)
     _weights(found, operator, parts, bandwidth)
     if operator.name == "lm_head":
         _add(found, "decode.sequences", parts.decode_tokens * (_MICROSECOND / operator.count))
-    if setting.layer_split > 1:
+    if setting.layer_split > 1 or setting.stages > 1:
         return {term: seconds / parts.speedup for term, seconds in found.items()}
     return found
 
@@ -177,7 +188,7 @@ def _share(parts: Mix) -> Number:
 
 def _collective(operator: Operator, ceilings: Ceilings, setting: Setting) -> Sizes:
     """What the message usually costs by algorithm and size; how far a whole step is from that is an effect."""
-    collective, wires = operator.collective, ceilings.link
+    collective, wires = operator.collective, ceilings.link_for(operator.collective)
     if collective is None or wires is None:
         return {}
     return {"collective": network.cost(collective, wires, direct_kernels=setting.family in network.DIRECT_ENGINES).usual_s}

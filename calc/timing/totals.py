@@ -13,15 +13,18 @@ from calc.timing.step_time import Range, StepTime, _around, step_time
 from calc.timing.terms import mix, step_sizes
 
 
-def step_totals(operators: list[Operator], ceilings: Ceilings, efficiency: Efficiency | Calibrated, work: Work) -> StepTime:
+def step_totals(
+    operators: list[Operator], ceilings: Ceilings, efficiency: Efficiency | Calibrated, work: Work, *, stages_at_once: Number = 1.0
+) -> StepTime:
     """``step_time`` with an empty list of operators, its overlapped floor 0: the same sums in the same order."""
     if not isinstance(efficiency, Calibrated):
-        return step_time(operators, ceilings, efficiency, work)
+        return step_time(operators, ceilings, efficiency, work, stages_at_once=stages_at_once)
+    parts = mix(operators, efficiency.setting, work)
     floor: Number = 0.0
     share_s: dict[str, Number] = {"compute": 0.0, "memory": 0.0, "network": 0.0}
     for operator in operators:
         bounds = roofline.floor(operator, ceilings)
-        own = bounds.time_s * operator.count
+        own = bounds.time_s / parts.speedup * operator.count
         floor = floor + own
         if operator.collective is not None:
             share_s["network"] = share_s["network"] + own
@@ -31,7 +34,6 @@ def step_totals(operators: list[Operator], ceilings: Ceilings, efficiency: Effic
             share_s["memory"] = share_s["memory"] + own * (1 - computes)
         else:
             share_s["memory"] = share_s["memory"] + own
-    parts = mix(operators, efficiency.setting, work)
     sizes = step_sizes(operators, ceilings, efficiency.setting, work)
     expectation = efficiency.expectation(sizes, noise=efficiency.noise(sizes, parts))
     low, expected, high = _around(expectation, floor, efficiency, work, parts)

@@ -162,7 +162,7 @@ def test_expert_parallelism_holds_whole_experts(tensor: int) -> None:
     kind = LayerKind(feed_forwards=[part])
     profile = model(64, None, {"layer": kind}, [Block(layers=["layer"])])
     whole = {w.name: w for w in layer_kinds.part_weights(kind, profile, 1)}
-    for weight in layer_kinds.part_weights(kind, profile, tensor, expert_parallel=True):
+    for weight in layer_kinds.part_weights(kind, profile, tensor, expert_ranks=tensor):
         if weight.role == "experts":
             assert weight.copies * tensor == 8
             assert tensor * weight.elements == whole[weight.name].elements

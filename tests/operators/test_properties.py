@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calc.operators import layer_kinds, work
+from calc.operators import layer_kinds, native_sparse_attention, work
 from calc.operators.fusion import FUSED, SEPARATE
 from calc.operators.operator import Operator
 from calc.operators.recurrent import STEPWISE_TOKENS
 from calc.operators.weight import Weight
-from calc.profiles.model import Experts, FeedForward, Mixer, Rwkv
+from calc.profiles.model import Experts, FeedForward, Mixer, NativeSparseAttention, Rwkv
 from tests.operators.builders import BF16, FIGURES, cache_bytes, laws, mixer_operators, part_operators, total
 from tests.operators.strategies import MIXERS, PARTS
 
@@ -123,7 +123,7 @@ def test_prefill_is_the_sum_of_its_chunks(kind: str, data: st.DataObject) -> Non
         done += piece
     assert sum(total(multiplied(c), "flops") for c in chunks) == pytest.approx(total(multiplied(whole), "flops"), rel=1e-12)
     assert sum(total(c, "flops", *EXPERTS) for c in chunks) == pytest.approx(total(whole, "flops", *EXPERTS), rel=1e-12)
-    for name in ("attention", "index_score"):
+    for name in ("attention", "index_score", *(f"attention_{branch}" for branch in native_sparse_attention.BRANCHES)):
         pairs = [[o.shape["pairs"] for o in ops if o.name == name] for ops in (whole, *chunks)]
         assert sum(sum(p) for p in pairs[1:]) == sum(pairs[0])
     assert sum(total(c, "kv_write_bytes") for c in chunks) == total(whole, "kv_write_bytes")
@@ -157,10 +157,11 @@ def test_the_state_and_windows_bound_what_decode_reads(kind: str, data: st.DataO
     assert total(a, "state_bytes") == total(b, "state_bytes")
     assert total(multiplied(a), "flops") == total(multiplied(b), "flops")
     state = sum(law.state_bytes(4, 2) for law in laws(mixer))
-    assert total(b, "kv_read_bytes") <= cache_bytes(mixer, long) - state
+    branches = 2 if isinstance(mixer, NativeSparseAttention) and not mixer.own_keys else 1  # that read the same keys
+    assert total(b, "kv_read_bytes") <= branches * (cache_bytes(mixer, long) - state)
     moved = state if not isinstance(mixer, Rwkv) else state - 64 * 2  # channel mixing moves the other shift
     assert total(b, "state_bytes") == 2 * moved
-    everything = not getattr(mixer, "indexer", None) and kind != "block-sparse"
+    everything = not getattr(mixer, "indexer", None) and kind not in ("block-sparse", "native-sparse")
     if everything:
         assert total(b, "kv_read_bytes") == pytest.approx(_stored(mixer, long), rel=1e-12)
 
@@ -230,13 +231,13 @@ def test_shards_sum_to_the_whole(kind: str, tensor: int, data: st.DataObject) ->
 
 
 #: Keys and values, and the B and C of state-space groups, are held once by several ranks when there are fewer of them than ranks.
-PARTLY_REPLICATED = ("qkv_proj", "kv_proj", "in_proj", "conv1d", "qk_norm")
+PARTLY_REPLICATED = ("qkv_proj", "kv_proj", "branch_kv_proj", "in_proj", "conv1d", "qk_norm")
 #: Latents, gates through a low rank, indices, routers, token shifts, compressors.
 REPLICATED = (
     "fused_qkv_a_proj", "kv_a_proj", "q_a_proj", "f_a_proj", "g_a_proj", "index_q_proj", "index_k_proj", "index_weights_proj",
     "compressor_proj", "compressor_position", "index_compressor_proj", "index_compressor_position", "router",
     "router_correction_bias", "latent_down_proj", "latent_up_proj", "shared_gate", "time_shift", "channel_shift", "low_rank_proj",
-    "receptance", "tanh_gates",
+    "receptance", "tanh_gates", "compressor",
 )  # fmt: skip
 
 

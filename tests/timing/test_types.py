@@ -152,6 +152,30 @@ def test_nvfp4_uses_the_fp4_peak_of_blackwell_and_16_bit_on_hopper():
     assert types(on("b200-sxm", quantization="nvfp4"))["down_proj"] == "fp4"
 
 
+@pytest.mark.parametrize(
+    ("engine", "on_b200", "on_rtx_5090", "on_h100"),
+    [
+        ("vllm", "bf16", "bf16", "bf16"),
+        ("sglang", "fp8", "bf16", "bf16"),
+        ("tensorrt-llm", "fp8", "fp8", "bf16"),
+        ("llama.cpp", "bf16", "fp4", "bf16"),
+        ("transformers", "bf16", "bf16", "bf16"),
+        ("ideal", "fp4", "fp4", "bf16"),
+    ],
+)
+def test_mxfp4_weights_are_multiplied_as_the_engine_does_it(engine, on_b200, on_rtx_5090, on_h100):
+    devices = ("b200-sxm", "rtx-5090", "h100-sxm5-80gb")
+    found = [types(on(d, quantization="mxfp4", engine=engine))["down_proj"] for d in devices]
+    assert found == [on_b200, on_rtx_5090, on_h100]
+
+
+def test_mxfp4_weights_on_a_path_of_16_bit_are_no_faster_than_16_bit_where_compute_bound():
+    step = work.prefill(8, 4096)
+    plain, small = (evaluate(on("b200-sxm", quantization=q), step) for q in ("none", "mxfp4"))
+    assert small.time_s.floor >= 0.95 * plain.time_s.floor
+    assert on("b200-sxm", quantization="mxfp4").efficiency.setting.path == "unpacked in the kernel"
+
+
 def test_quantised_weights_are_faster_where_memory_bound():
     base = evaluate(deployment(MODEL, device(peaks=FULL)), work.decode(1, 64)).time_s
     for quantization in ("fp8", "awq", "q4_k_m"):

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calc.operators.operator import Collective
-from calc.timing import network
+from calc.operators.sharding import stage_layers
+from calc.operators.token_copies import TokenCopies, destinations
+from calc.timing import network, pipeline
 from calc.timing.efficiency import effect_files
 from calc.timing.network import Link
+from calc.timing.overlap import overlapped_s
 
 FABRIC = Link("NVLink 4", 450e9, reduces_in_switch=True)
 PCIE = Link("PCIe", 32e9, kind="pcie")
@@ -89,21 +92,67 @@ def test_the_usual_costs_are_those_of_the_fitted_tables():
 # --- experts, pipelines, overlap ------------------------------------------------------------------------------------------------
 
 
-def _brute(num_experts, per_token, ranks):
+def _brute(num_experts, per_token, ranks, idle=0):
     held = num_experts // ranks
-    chosen = list(itertools.combinations(range(num_experts), per_token))
-    return sum(len({e // held for e in each}) for each in chosen) / len(chosen)
+    chosen = list(itertools.combinations(range(num_experts + idle), per_token))
+    return sum(len({e // held for e in each if e < num_experts}) for each in chosen) / len(chosen)
 
 
-@pytest.mark.parametrize(("num_experts", "per_token", "ranks"), [(8, 2, 4), (8, 2, 8), (12, 4, 3), (6, 6, 3), (4, 1, 4)])
-def test_destinations_are_the_mean_over_all_choices(num_experts, per_token, ranks):
-    assert network.destinations(num_experts, per_token, ranks) == pytest.approx(_brute(num_experts, per_token, ranks))
+@pytest.mark.parametrize(
+    ("num_experts", "per_token", "ranks", "idle"),
+    [(8, 2, 4, 0), (8, 2, 8, 0), (12, 4, 3, 0), (6, 6, 3, 0), (4, 1, 4, 0), (8, 3, 4, 2), (6, 2, 1, 3)],
+)
+def test_destinations_are_the_mean_over_all_choices(num_experts, per_token, ranks, idle):
+    assert destinations(num_experts, per_token, ranks, idle) == pytest.approx(_brute(num_experts, per_token, ranks, idle))
 
 
-def test_an_exchange_sends_all_copies_but_those_that_stay():
-    copies = network.destinations(256, 8, 8)
-    assert network.all_to_all_bytes(128, copies, 8, 7168) == pytest.approx(128 * copies * 7 / 8 * 7168)
-    assert network.all_to_all_bytes(128, 1.0, 1, 7168) == 0
+def _exchange(ranks, *, relayed=False, payload=1e6):
+    copies = TokenCopies(256, 8, payload, relayed)
+    return Collective("all-to-all", ranks, copies.message_bytes(ranks), copies)
+
+
+def test_an_exchange_inside_a_host_sends_all_copies_but_those_that_stay():
+    message = _exchange(8)
+    assert network.transfer_s(message, FABRIC) == pytest.approx(1e6 * destinations(256, 8, 8) * 7 / 8 / 450e9)
+    assert network.transfer_s(message, FABRIC) == network.floor_s(message, FABRIC)
+
+
+def test_copies_that_leave_the_host_go_over_the_network_and_the_others_over_the_fabric():
+    inside, across = network.all_to_all_s(_exchange(32), _exchange(32).copies, NETWORK, relayed=False)
+    copies = destinations(256, 8, 32)
+    assert across == pytest.approx(1e6 * copies * 24 / 32 / 50e9)
+    assert inside == pytest.approx(1e6 * copies * 7 / 32 / 450e9)
+    assert network.transfer_s(_exchange(32), NETWORK) == inside + across
+
+
+def test_relayed_copies_cross_the_network_once_a_host():
+    inside, across = network.all_to_all_s(_exchange(32), _exchange(32).copies, NETWORK, relayed=True)
+    assert across == pytest.approx(1e6 * destinations(256, 8, 4) * 3 / 4 / 50e9)
+    assert inside == pytest.approx(1e6 * destinations(256, 8, 32) * 7 / 8 / 450e9)
+    assert across < network.all_to_all_s(_exchange(32), _exchange(32).copies, NETWORK, relayed=False)[1]
+
+
+@given(st.sampled_from([2, 4, 8, 16, 64, 256]), st.sampled_from(LINKS), st.booleans(), st.floats(1, 1e12))
+def test_no_exchange_beats_its_floor(ranks, wires, relayed, payload):
+    message = _exchange(ranks, relayed=relayed, payload=payload)
+    assert network.floor_s(message, wires) <= network.transfer_s(message, wires) * (1 + 1e-12)
+    assert network.cost(message, wires).usual_s > network.floor_s(message, wires)
+
+
+@given(st.sampled_from([2, 8, 16, 64]), st.booleans(), st.floats(1, 100), st.floats(1, 100))
+def test_a_faster_network_or_fabric_never_slows_an_exchange(ranks, relayed, faster, faster_inside):
+    better = Link("network", 50e9 * faster, kind="network", local_ranks=8, local_bandwidth=450e9 * faster_inside)
+    message = _exchange(ranks, relayed=relayed)
+    for law in (network.transfer_s, network.floor_s):
+        assert law(message, better) <= law(message, NETWORK) * (1 + 1e-12)
+
+
+def test_a_network_without_a_fabric_carries_everything():
+    bare = Link("network", 50e9, kind="network")
+    for relayed in (False, True):
+        assert network.transfer_s(_exchange(16, relayed=relayed), bare) == pytest.approx(
+            1e6 * destinations(256, 8, 16) * 15 / 16 / 50e9
+        )
 
 
 def test_the_fullest_rank_carries_more_the_fewer_tokens_there_are():
@@ -125,11 +174,23 @@ def test_imbalance_is_about_the_mean_of_random_draws():
 def test_pipeline_waits(micro_batches, stages):
     """Stages x (micro-batches + stages - 1) slots, of which stages x micro-batches are used."""
     used = micro_batches / (micro_batches + stages - 1)
-    assert network.bubble(micro_batches, stages) == pytest.approx(1 - used)
-    assert network.pipeline_speedup(micro_batches, stages) == pytest.approx(stages * used)
+    assert pipeline.pipeline_speedup(micro_batches, stages) == pytest.approx(stages * used)
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_uneven_stages_wait_for_the_largest(layers, stages):
+    stages = min(layers, stages)
+    even = pipeline.even_stages(layers, stages)
+    assert even == pytest.approx(layers / max(stage_layers(layers, stages)))
+    assert even <= stages
+    for micro_batches in (1, stages, 1e9):
+        largest = 1 / even  # of one micro-batch's pass; one at a time leaves it
+        last_out = 1 + (micro_batches - 1) * largest
+        assert pipeline.pipeline_speedup(micro_batches, even) == pytest.approx(micro_batches / last_out)
+    assert pipeline.round_s_per_pass_s(stages, even) == pytest.approx(max(1, stages / even))
 
 
 def test_overlap_hides_a_share_of_the_shorter():
-    assert network.overlapped_s(3.0, 2.0, 0.0) == 5.0
-    assert network.overlapped_s(3.0, 2.0, 1.0) == 3.0
-    assert network.overlapped_s(2.0, 3.0, 0.5) == 4.0
+    assert overlapped_s(3.0, 2.0, 0.0) == 5.0
+    assert overlapped_s(3.0, 2.0, 1.0) == 3.0
+    assert overlapped_s(2.0, 3.0, 0.5) == 4.0

@@ -8,6 +8,7 @@ from typing import Protocol
 from calc.errors import UnknownNameError, did_you_mean
 from calc.memory.budget import Capacity, MemoryQuestion
 
+#: Engines with a law of their own → module.
 _MODULES = {
     "ideal": "ideal",
     "vllm": "vllm",
@@ -15,8 +16,11 @@ _MODULES = {
     "llama.cpp": "llama_cpp",
     "tensorrt-llm": "tensorrt_llm",
 }
+#: Engines of which only speeds are published.
+WITHOUT_LAW = ("gpt-fast", "mlx", "exllamav2", "transformers")
 #: Other names that people and logs use.
 _ALIASES = {
+    "mlx-lm": "mlx",
     "llamacpp": "llama.cpp",
     "llama-cpp": "llama.cpp",
     "llama_cpp": "llama.cpp",
@@ -28,8 +32,15 @@ _ALIASES = {
 class EngineLaw(Protocol):
     """What the module of an engine offers."""
 
-    NAME: str
-    NEWEST_VERSION: str
+    @property
+    def NAME(self) -> str:
+        """The engine as ``--engine`` takes it."""
+        ...
+
+    @property
+    def NEWEST_VERSION(self) -> str:
+        """The newest version that is known."""
+        ...
 
     def capacity(self, question: MemoryQuestion) -> Capacity:
         """The budget and what fits in it."""
@@ -41,16 +52,22 @@ class EngineLaw(Protocol):
 
 
 def engine(name: str) -> EngineLaw:
-    """The law of an engine by name."""
-    key = name.lower()
-    module = _MODULES.get(_ALIASES.get(key, key))
-    if module is None:
-        raise UnknownNameError(
-            f"unknown engine {name!r}", did_you_mean(name, _MODULES) or "engines with a memory law: " + ", ".join(_MODULES)
-        )
-    return import_module(f"calc.memory.engines.{module}")
+    """The law of an engine by name; that of the ideal engine, with a warning, where none is published."""
+    key = _ALIASES.get(name.lower(), name.lower())
+    if key in WITHOUT_LAW:
+        laws: dict[str, EngineLaw] = import_module("calc.memory.engines.without_law").LAWS
+        return laws[key]
+    if key not in _MODULES:
+        known = all_engines()
+        raise UnknownNameError(f"unknown engine {name!r}", did_you_mean(name, known) or "engines: " + ", ".join(known))
+    return import_module(f"calc.memory.engines.{_MODULES[key]}")
 
 
 def engine_names() -> list[str]:
     """Engines whose memory law is known."""
     return list(_MODULES)
+
+
+def all_engines() -> list[str]:
+    """Every engine that can be named: those whose memory law is known, then those of which only speeds are."""
+    return [*_MODULES, *WITHOUT_LAW]

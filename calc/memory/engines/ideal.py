@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from calc.arrays import Number
 from calc.memory import capacity as figures
+from calc.memory import host
 from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, remainder
 from calc.memory.capacity import Capacity, Rank, Summary
 from calc.memory.kv_cache import RankCache, shared_tokens
@@ -63,13 +64,17 @@ def capacity(question: MemoryQuestion) -> Capacity:
         parts = stage_bytes(
             question.model, question.sharding, question.numbers, stage, drafting=question.drafting, layers=options.pipeline_layers
         )
-        weights = given_or(options.weights_bytes, "weights", Term("weights", sum(parts.values()), "exact shapes"))
+        weights = given_or(options.weights_bytes, "weights", _loaded(question, parts))
         taken = (weights, given_or(options.activation_bytes, "activation", Term("activation", 0, "ideal")))
         kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", utilization), taken))
         ranks.append(Rank(stage, memory, taken, kv, BytePool(cache)))
     said_once = tuple(dict.fromkeys(warnings))
     summary = Summary(NAME, NEWEST_VERSION, utilization, options.max_num_seqs, options.max_num_batched_tokens, said_once)
     return figures.assemble(question, summary, ranks)
+
+
+def _loaded(question: MemoryQuestion, parts: dict[str, int]) -> Term:
+    return host.less(question, Term("weights", sum(parts.values()), "exact shapes"), parts)
 
 
 def sequences(question: MemoryQuestion, capacity: Capacity, context: int) -> int:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from calc.errors import UsageError
 from calc.memory import capacity as figures
+from calc.memory import host
 from calc.memory.budget import MemoryQuestion, Term, Warnings, device_memory, given_or, is_unified, remainder
 from calc.memory.capacity import Capacity, Rank, Summary
 from calc.memory.engines.llama_cpp_cache import (
@@ -65,7 +66,7 @@ def placement(question: MemoryQuestion) -> list[tuple[int, int]]:
     devices = question.sharding.ranks
     options = question.options
     offloaded = min(layers + 1, layers + 1 if options.gpu_layers is None else options.gpu_layers)
-    first = max(0, layers + 1 - offloaded)
+    first = host.layers_on_host(layers, options.gpu_layers)
     if options.pipeline_layers is not None:
         edges = [first]
         for count in options.pipeline_layers:

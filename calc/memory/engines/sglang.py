@@ -6,6 +6,7 @@ Sources: sglang/srt/model_executor/model_runner.py, sglang/srt/server_args.py; s
 from __future__ import annotations
 
 from calc.memory import capacity as figures
+from calc.memory import host
 from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, is_unified, remainder
 from calc.memory.capacity import Capacity, Rank, Summary
 from calc.memory.engines import sglang_settings
@@ -68,9 +69,8 @@ def _rank(question: MemoryQuestion, chosen: Settings, stage: int, memory: Term, 
     )
     exact = sum(parts.values())
     low, extra, high = (int(x * GIB) for x in _WEIGHTS_EXTRA)
-    weights = given_or(
-        options.weights_bytes, "weights", Term("weights", exact + extra, "shapes and formats", exact + low, exact + high)
-    )
+    loaded = Term("weights", exact + extra, "shapes and formats", exact + low, exact + high)
+    weights = given_or(options.weights_bytes, "weights", host.less(question, loaded, parts))
     free = remainder(memory, [before], "free_before_loading")
     static = free.scaled("static", chosen.fraction)
     kept = Term("activation", free.bytes - static.bytes, "left free: activations and graphs")

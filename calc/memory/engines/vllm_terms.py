@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from calc.memory import activations
+from calc.memory import activations, host
 from calc.memory.engines.vllm_settings import EARLY, NO_SORT, V1, Settings
 from calc.memory.memo import remembered
 from calc.memory.term import Term, gib_term
@@ -129,13 +129,14 @@ def weights(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
     elif any(f.name == "nf4-double" for f in question.numbers.roles.values()):
         most = int(exact * (1 + _DYNAMIC_EXTRA))
     least_extra, usual_extra, most_extra = _adapters(question, stage) if chosen.version >= V1 else (0, 0, 0)
-    return Term(
+    loaded = Term(
         "weights",
         usual + expected + usual_extra,
         "shapes and formats as loaded",
         int(exact * (1 + _ROUNDING[0])) + low + least_extra,
         most + high + most_extra,
     )
+    return host.less(question, loaded, parts)
 
 
 #: LoRA ranks in use where a log does not say: low, expected, high.
@@ -192,21 +193,28 @@ def _tower_peak(question: MemoryQuestion) -> int:
     return activations.tower_peak_bytes(model.towers, question.numbers, largest, widths)
 
 
+#: Buffers of DeepEP's kernels take 1 to 2 GiB (its README); exchanges by NCCL collectives need none.
+_EXCHANGE_BUFFERS = (0.0, 1.0, 2.0)
+
+
 def outside_torch(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
     """Context, NCCL and kernel workspaces that torch's allocator does not see."""
     if question.options.runtime_bytes is not None:
         return Term("runtime", question.options.runtime_bytes, "given")
-    device, tensor = question.device(stage), question.sharding.tensor
+    device, sharding = question.device(stage), question.sharding
     newer = chosen.version >= NO_SORT and not _is_ascend(device)
     if chosen.version < EARLY:
         spread = _OUTSIDE_EARLY
     elif question.sharding.ranks == 1:
         blackwell = float(device.compute_capability or 0) >= 12
         spread = _OUTSIDE_NEWER_ONE if newer else _OUTSIDE_WORKSPACE if blackwell else _outside_one(device)
-    elif newer and tensor >= 4:
+    elif newer and sharding.stage_ranks >= 4:
         spread = _OUTSIDE_NEWER_MANY
     else:
         spread = _OUTSIDE_FABRIC if _has_fabric(device) else _OUTSIDE_PCIE
+    if sharding.is_wide:
+        low, usual, high = (a + b for a, b in zip(spread, _EXCHANGE_BUFFERS, strict=True))
+        return gib_term("runtime", (low, usual, high), "start-up logs, and buffers of the exchange with experts")
     return gib_term("runtime", spread, "start-up logs")
 
 

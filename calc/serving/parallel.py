@@ -1,0 +1,72 @@
+"""How a deployment is cut over devices: the sizes that were asked for, those that follow, and what cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from calc.errors import UsageError
+from calc.operators import decode_context
+from calc.operators.sharding import Sharding, deal_out
+from calc.profiles.hardware import HardwareProfile
+from calc.profiles.model import Experts, ModelProfile
+
+if TYPE_CHECKING:
+    from calc.serving.deployment import DeploymentOptions
+
+Warnings = tuple[tuple[str, str], ...]
+#: Engines with data-parallel attention beside expert parallelism (docs.vllm.ai, docs.sglang.io, TensorRT-LLM's enable_attention_dp).
+_WIDE_ENGINES = ("vllm", "sglang", "tensorrt-llm", "ideal")
+
+
+def scale_up_limit(device: HardwareProfile) -> int:
+    """Most devices that share a fabric; without one, the eight slots of a server over PCIe."""
+    domain = device.interconnect.scale_up_domain_size or 1
+    return domain if domain > 1 else 8
+
+
+def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
+    """The sharding of a deployment. Raises UsageError for sizes that do not go together, with what would."""
+    tensor, pipeline, data = _sizes(device, options)
+    context = options.decode_context_parallel_size or 1
+    if tensor % context:
+        raise UsageError(f"decode context parallel size {context} does not divide tensor parallel size {tensor}")
+    warnings: Warnings = ()
+    within = scale_up_limit(device)
+    if tensor > within:
+        warnings = (("beyond_domain", f"tensor parallel size {tensor} exceeds the scale-up domain of {device.id} ({within})"),)
+    experts = [part.num_experts for kind in model.layer_kinds.values() for part in kind.feed_forwards if isinstance(part, Experts)]
+    if options.enable_expert_parallel and not experts:
+        warnings += (("no_experts", f"{model.id} has no experts: --enable-expert-parallel changes nothing"),)
+    found = Sharding(tensor, pipeline, data, options.enable_expert_parallel and bool(experts), context)
+    decode_context.check(model, found)
+    for count in sorted(set(experts)) if found.expert_parallel else ():
+        deal_out(count, found.expert_ranks)
+    if found.is_wide and engine not in _WIDE_ENGINES:
+        raise UsageError(
+            f"{engine} has no data-parallel attention that shares experts",
+            f"leave out --enable-expert-parallel for {data} replicas of their own, or choose one of {', '.join(_WIDE_ENGINES)}",
+        )
+    return found, warnings
+
+
+def _sizes(device: HardwareProfile, options: DeploymentOptions) -> tuple[int, int, int]:
+    """Tensor, pipeline and data parallel sizes; --gpus alone is tensor parallel within the scale-up domain."""
+    within = scale_up_limit(device)
+    tensor, pipeline, data = options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size
+    gpus = options.gpus
+    if gpus is not None and tensor is None and pipeline is None and data is None:
+        if gpus > within:
+            raise UsageError(
+                f"{gpus} x {device.id} exceed its scale-up domain of {within}",
+                f"say how to split, for example -tp {within} -pp {-(-gpus // within)}",
+            )
+        tensor = gpus
+    tensor, pipeline = tensor or 1, pipeline or 1
+    if data is None:
+        data = gpus // (tensor * pipeline) if gpus is not None and gpus % (tensor * pipeline) == 0 else 1
+    if gpus is not None and tensor * pipeline * data != gpus:
+        raise UsageError(
+            f"{gpus} GPUs do not match tensor {tensor} x pipeline {pipeline} x data {data} = {tensor * pipeline * data}",
+            f"use --gpus {tensor * pipeline * data}, or sizes whose product is {gpus}",
+        )
+    return tensor, pipeline, data
