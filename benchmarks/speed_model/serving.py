@@ -1,7 +1,8 @@
 """Serving records: compositions of prefill and decode steps, with no formula of their own.
 
 * ``static``: a stated batch with stated lengths and a rate of output tokens: one prefill of the whole batch, then output steps.
-* ``loaded``: a stated number of requests in flight and the time per output token: one step, and the prompts that arrive meanwhile.
+* ``loaded``: a stated number of requests in flight and the time per output token: one step, and the prompts met while decoding. Equal
+  requests that start together keep step: a request meets only the prompts behind its own, on average half of the others.
 * ``saturated``: no batch stated: as many requests as memory and the engine's limit allow; time per output token of the whole server.
 """
 
@@ -69,8 +70,8 @@ def _compose(record: Mapping[str, Any], found: Setup) -> Composition:
     if batch and measured.get("ms_per_step"):
         batch = int(batch)
         step = decode(batch, context)
-        whole = _add(found.sizes(step), _scaled(found.sizes(prefill(1, inputs)), batch / outputs))
-        # Requests that keep step with each other never meet a prompt while they decode: the floor is the step alone.
+        whole = _add(found.sizes(step), _scaled(found.sizes(prefill(1, inputs)), (batch - 1) / 2 / outputs))
+        # A scheduler that takes all prompts first lets none meet a decode step: the floor is the step alone.
         seconds = float(measured["ms_per_step"]) / 1e3
         return Composition("loaded", whole, found.floor_s(step), seconds, found.mix(step))
     if measured.get("output_tokens_per_s"):

@@ -15,12 +15,13 @@ from calc.operators.numbers import WHOLE_MODEL_ROLES, NumberPlan, plan
 from calc.operators.operator import Operator
 from calc.operators.sharding import Sharding
 from calc.operators.step import step_operators
-from calc.operators.work import Work, decode, prefill
+from calc.operators.work import Work, decode, prefill, share
 from calc.profiles.catalog import fold
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.timing import paths, roofline
 from calc.timing.calibrated import Calibrated
+from calc.timing.overlap import by_layers, overlapped_s, possible
 from calc.timing.roofline import Ceilings
 from calc.timing.setting import Setting, device_class, setting
 from calc.timing.terms import Mix, Sizes, mix, step_sizes
@@ -43,17 +44,26 @@ class Setup:
 
     def sizes(self, work: Work) -> Sizes:
         """Terms of a step in seconds."""
-        return step_sizes(step_operators(self.model, self.sharding, self.numbers, work), self.ceilings, self.setting, work)
+        return step_sizes(self._operators(work), self.ceilings, self.setting, self._of_a_rank(work))
 
     def floor_s(self, work: Work) -> float:
         """The time below which no kernel goes; devices that hold layers in turn work at the same time at best in a prompt."""
-        operators = step_operators(self.model, self.sharding, self.numbers, work)
-        seconds = sum(float(roofline.floor(o, self.ceilings).time_s) * o.count for o in operators)
+        calls = [(o, float(roofline.floor(o, self.ceilings).time_s)) for o in self._operators(work)]
+        if self.sharding.is_wide:
+            best = possible(self.sharding, self.setting.family).best
+            return sum(float(overlapped_s(compute, network, best)) for compute, network in by_layers(calls))
+        seconds = sum(seconds * o.count for o, seconds in calls)
         return seconds / self.setting.layer_split if work.phase == "prefill" else seconds
 
     def mix(self, work: Work) -> Mix:
         """Decode and prompt tokens of a step."""
-        return mix(step_operators(self.model, self.sharding, self.numbers, work), self.setting, work)
+        return mix(self._operators(work), self.setting, self._of_a_rank(work))
+
+    def _operators(self, work: Work) -> list[Operator]:
+        return step_operators(self.model, self.sharding, self.numbers, work)
+
+    def _of_a_rank(self, work: Work) -> Work:
+        return share(work, self.sharding.data_ranks)
 
 
 def setup(record: Mapping[str, Any]) -> Setup:
@@ -67,15 +77,13 @@ def setup(record: Mapping[str, Any]) -> Setup:
     attention, unpacks = spellings.kernel_generation(engine, backend, record)
     unpacks = unpacks and device_class(hardware) != "nvidia-pascal"  # Pascal's tiles run on DP4A, they never unpacked
     tensor, count = int(record.get("tp") or 1), int(record.get("gpu_count") or 1)
-    if int(record.get("ep") or 1) > tensor:
-        raise SkipError("experts spread over data-parallel ranks")
-    sharding = Sharding(tensor, expert_parallel=int(record.get("ep") or 1) > 1)
+    sharding = _sharding(tensor, int(record.get("ep") or 1), count)
     numbers = number_plan(record, model, hardware, engine)
     kernel_paths = paths.engine_paths(engine, hardware, unpacks_in_memory=unpacks)
-    ceilings = roofline.datasheet(hardware, tensor, kernel_paths)
+    ceilings = roofline.datasheet(hardware, tensor, kernel_paths, sharding.reach)
     if not ceilings.peaks or not ceilings.bandwidth:
         raise SkipError(f"no rates known for {hardware.id}")
-    if tensor > 1 and ceilings.link is None:
+    if (tensor > 1 and ceilings.link is None) or None in ceilings.links.values():
         raise SkipError(f"no link between devices known for {hardware.id}")
     found = setting(
         engine,
@@ -91,6 +99,15 @@ def setup(record: Mapping[str, Any]) -> Setup:
         layer_split=count if record.get("split") == "layer" else 1,
     )
     return Setup(model, hardware, sharding, numbers, ceilings, found)
+
+
+def _sharding(tensor: int, experts: int, devices: int) -> Sharding:
+    """Experts on more ranks than tensor parallelism has lie on data-parallel ranks: on all devices, or the record says too little."""
+    if experts <= tensor:
+        return Sharding(tensor, expert_parallel=experts > 1)
+    if experts != devices:
+        raise SkipError(f"experts on {experts} ranks, {devices} devices stated")
+    return Sharding(tensor, data=experts // tensor, expert_parallel=True)
 
 
 def number_plan(record: Mapping[str, Any], model: ModelProfile, hardware: HardwareProfile, engine: str) -> NumberPlan:

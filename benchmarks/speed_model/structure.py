@@ -65,10 +65,11 @@ TERMS: dict[str, TermSpec] = {
     "decode.compute": _times(2, "class", "engine", "format"),
     "decode.sequences": _times(3),
     "prefill.linear": _times(
-        2, "class", "architecture", "engine", "engine class", "path", "path class", "experts class", slopes=("watts per TFLOP",)
+        2, "class", "engine", "engine class", "path", "path class", "experts class", slopes=("watts per TFLOP",)
     ),
     "prefill.attention": _times(4, "class", "attention", "attention class"),
     "prefill.weights": _times(1.3, "engine"),
+    "prefill.activations": _times(1.2, sure=0.3),
     "prefill.fixed": _times(50, "engine"),
     "prefill.tiles": _times(1.5, "class", "engine"),
     "collective": _times(1, "link", "engine", sure=0.15, link=0.1, engine=0.1),
