@@ -9,6 +9,7 @@ The public Python API. Importing it loads neither numpy, torch nor rich; each fu
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calc.version import VERSION as __version__
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from calc.profiles.model import ModelProfile
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
+    from calc.serving.plan import Plan
+    from calc.serving.plan_option import Demand, GoalName
     from calc.serving.request import Workload
-    from calc.serving.speculation import Draft
+    from calc.serving.speculation import Draft, Drafting
 
 __all__ = [
     "__version__",
@@ -32,6 +35,7 @@ __all__ = [
     "estimate",
     "load_hardware",
     "load_model",
+    "plan",
     "roofline",
 ]
 
@@ -81,20 +85,85 @@ def estimate(model: str, hardware: str, **options: Any) -> Estimate:
     """Prefill, decode, request latency, memory and capacity. Options are those of DeploymentOptions, MemoryOptions and Workload.
 
     ``acceptance`` (a rate, or one by position) with ``speculative_tokens`` adds speculative decoding, ``draft_model`` names its draft.
+    ``request_rate`` (per second) or ``concurrency`` (users at once) adds the steady state of continuous batching as ``load``.
     """
-    acceptance, draft_model = options.pop("acceptance", None), options.pop("draft_model", None)
+    drafting = _drafting(options)
+    demand = _demand(options, 0.0) if options.keys() & {"request_rate", "concurrency"} else None
     deployment, workload = _settle(model, hardware, options)
-    draft = None
-    if acceptance is not None or draft_model is not None:
-        rates = (acceptance,) if isinstance(acceptance, (int, float)) else tuple(acceptance or ())
-        draft = draft_deployment(deployment, rates, draft_model, options.get("profiles_dir"))
-    return estimate_deployment(deployment, workload, draft)
+    return estimate_deployment(deployment, workload, drafting.draft(deployment) if drafting else None, demand)
 
 
 def roofline(model: str, hardware: str, *, phases: tuple[str, ...] = ("prefill", "decode"), **options: Any) -> Roofline:
     """The asked phases operator by operator. Options as of ``estimate``."""
     deployment, workload = _settle(model, hardware, options)
     return roofline_deployment(deployment, workload, phases)
+
+
+def plan(
+    model: str,
+    hardware: str | Sequence[str],
+    *,
+    input_len: int = 1024,
+    output_len: int = 256,
+    cached_len: int = 0,
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    e2e_s: float | None = None,
+    headroom: float = 0.2,
+    goal: GoalName = "cost",
+    conservative: bool = False,
+    prices: Mapping[str, float] | None = None,
+    max_gpus: int = 64,
+    top: int = 5,
+    **options: Any,
+) -> Plan:
+    """The best deployments of a model on one or several kinds of device that carry a load within latency objectives (seconds).
+
+        found = calc.plan("llama-3.1-8b", ["l40s", "h100-sxm5-80gb"], request_rate=2.0, tpot_s=0.03)
+        print(found.answers[0].gpus, found.answers[0].usd_per_hour)
+
+    The load is ``request_rate`` (requests/s of independent users, ``headroom`` of what is sustainable left free) or ``concurrency``
+    (users who ask again when answered; default 1, with the goal ``throughput`` as many as there is room for). ``goal`` is cost, gpus,
+    tpot, ttft or throughput; ``prices`` in USD per GPU and hour by profile id. Further options are those of DeploymentOptions and
+    MemoryOptions, which fix what is searched otherwise, and ``speculative_tokens`` (a number, or several to try) with ``acceptance``
+    and ``draft_model``. No answers: nothing meets the objectives. Raises UsageError where nothing can be answered at all.
+    """
+    from dataclasses import replace
+
+    from calc.serving.plan import Question
+    from calc.serving.plan import plan as search
+    from calc.serving.plan_option import Objectives
+    from calc.serving.plan_space import Space
+    from calc.serving.traffic import uniform
+
+    drafting, tokens = _drafting(options), options.pop("speculative_tokens", 0)
+    names = options.keys() & {"request_rate", "concurrency"} or goal == "throughput"
+    demand = _demand(options if names else {"concurrency": 1}, headroom)
+    profiles_dir = options.get("profiles_dir")
+    base, lengths = _parse(options | {"input_len": input_len, "output_len": output_len, "cached_len": cached_len})
+    tensor, stages = base.tensor_parallel_size, base.pipeline_parallel_size
+    space = Space(
+        replace(base, gpus=None),
+        tensor=(tensor,) if tensor else None,
+        pipeline=(stages,) if stages else None,
+        max_gpus=max_gpus,
+        drafting=drafting,
+        speculative_tokens=(tokens,) if isinstance(tokens, int) else tuple(tokens),
+    )
+    return search(
+        Question(
+            model=load_model(model, profiles_dir),
+            hardware=tuple(load_hardware(h, profiles_dir) for h in ([hardware] if isinstance(hardware, str) else hardware)),
+            traffic=uniform(lengths.input_len, lengths.output_len, lengths.cached_len),
+            objectives=Objectives(ttft_s, tpot_s, e2e_s),
+            demand=demand,
+            goal=goal,
+            conservative=conservative,
+            prices=dict(prices or {}),
+            space=space,
+            top=top,
+        )
+    )
 
 
 def capacity(model: str, hardware: str, **options: Any) -> Capacity:
@@ -110,22 +179,13 @@ def count_parameters(model: str, profiles_dir: str | None = None) -> Parameters:
     return count(load_model(model, profiles_dir).profile)
 
 
-def estimate_deployment(deployment: Deployment, workload: Workload, draft: Draft | None = None) -> Estimate:
+def estimate_deployment(
+    deployment: Deployment, workload: Workload, draft: Draft | None = None, demand: Demand | None = None
+) -> Estimate:
     """``estimate`` of a settled deployment."""
     from calc.serving import estimate as serving
 
-    return serving.estimate(deployment, workload, draft)
-
-
-def draft_deployment(
-    deployment: Deployment, acceptance: tuple[float, ...], draft_model: str | None = None, profiles_dir: str | None = None
-) -> Draft:
-    """What drafts for a settled deployment, as many tokens a round as its ``speculative_tokens``: the model's own next-token layers, a
-    draft model by name (same device, ranks and engine, formats as stored), or ``ngram`` (looked up, no step)."""
-    from calc.serving import speculation
-
-    loaded = None if draft_model in (None, speculation.NGRAM) else load_model(draft_model, profiles_dir)
-    return speculation.draft_for(deployment, acceptance, loaded, looked_up=draft_model == speculation.NGRAM)
+    return serving.estimate(deployment, workload, draft, demand)
 
 
 def roofline_deployment(deployment: Deployment, workload: Workload, phases: tuple[str, ...]) -> Roofline:
@@ -143,13 +203,17 @@ def capacity_deployment(deployment: Deployment) -> Capacity:
 
 
 def _settle(model: str, hardware: str, options: dict[str, Any]) -> tuple[Deployment, Workload]:
+    deployment, workload = _parse(options)
+    return deploy(model, hardware, deployment, options.get("profiles_dir")), workload
+
+
+def _parse(options: dict[str, Any]) -> tuple[DeploymentOptions, Workload]:
     from calc.errors import UsageError, did_you_mean
     from calc.memory.budget import MemoryOptions
     from calc.serving.deployment import DeploymentOptions
     from calc.serving.request import Workload
 
-    left = dict(options)
-    profiles_dir = left.pop("profiles_dir", None)
+    left = {name: value for name, value in options.items() if name != "profiles_dir"}
     groups = (Workload, MemoryOptions, DeploymentOptions)
     taken: list[dict[str, Any]] = [{n: left.pop(n) for n in list(left) if n in g.__dataclass_fields__} for g in groups]
     if left:
@@ -158,4 +222,23 @@ def _settle(model: str, hardware: str, options: dict[str, Any]) -> tuple[Deploym
         raise UsageError(f"unknown option {word!r}", did_you_mean(word, known))
     workload, memory, deployment = taken
     deployment.setdefault("memory", MemoryOptions(**memory))
-    return deploy(model, hardware, DeploymentOptions(**deployment), profiles_dir), Workload(**workload)
+    return DeploymentOptions(**deployment), Workload(**workload)
+
+
+def _drafting(options: dict[str, Any]) -> Drafting | None:
+    """Take what is said of drafts out of the options."""
+    from calc.serving import speculation
+
+    acceptance, name = options.pop("acceptance", None), options.pop("draft_model", None)
+    if acceptance is None and name is None:
+        return None
+    rates = (acceptance,) if isinstance(acceptance, (int, float)) else tuple(acceptance or ())
+    loaded = None if name in (None, speculation.NGRAM) else load_model(name, options.get("profiles_dir"))
+    return speculation.Drafting(rates, loaded, looked_up=name == speculation.NGRAM)
+
+
+def _demand(options: dict[str, Any], headroom: float) -> Demand:
+    """Take the load out of the options."""
+    from calc.serving.plan_option import Demand
+
+    return Demand(options.pop("request_rate", None), options.pop("concurrency", None), headroom)

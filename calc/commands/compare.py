@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 _SIDE = "A deployment in quotes: 'MODEL HARDWARE [options]'."
 
 
-@opt.takes(opt.WORK, opt.PROFILES_DIR, opt.OUTPUT)
+@opt.takes(opt.WORK, served.LOAD, opt.PROFILES_DIR, opt.OUTPUT)
 def compare(
     one: Annotated[str, typer.Argument(metavar="A", help=_SIDE)],
     two: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
@@ -24,16 +25,17 @@ def compare(
     from calc.report import records
     from calc.serving.compare import compare as compare_estimates
 
-    shared = {k: v for k, v in options.items() if k in {p.name for p in opt.WORK} and v is not None}
+    shared = {k: v for k, v in options.items() if k in {p.name for p in (*opt.WORK, *served.LOAD)} and v is not None}
     sides = []
     for side in (one, two):
         model, hardware, given = _parse(side)
         given = shared | {k: v for k, v in given.items() if v not in (None, False)}
         deployment = calc.deploy(model, hardware, opt.deployment_options(given), options.get("profiles_dir"))
-        sides.append((deployment, calc.estimate_deployment(deployment, opt.workload(given))))
+        draft = served.draft(given | {"profiles_dir": options.get("profiles_dir")}, deployment)
+        sides.append((deployment, calc.estimate_deployment(deployment, opt.workload(given), draft, served.demand(given))))
     (first, a), (second, b) = sides
     output.notices(options, first.model, first.hardware, second.model, second.hardware)
-    comparison = compare_estimates(a, b, (first.sharding.gpus, second.sharding.gpus))
+    comparison = compare_estimates(a, b, (first.sharding.ranks, second.sharding.ranks))
     inputs = {"one": records.inputs(first, a.workload), "two": records.inputs(second, b.workload)}
     profiles = [first.model, first.hardware, second.model, second.hardware]
     output.emit(
@@ -42,7 +44,7 @@ def compare(
         page=lambda: report.page(first, second, comparison, a.warnings + b.warnings),
         rows=lambda: report.rows(comparison),
     )
-    if not (a.fit.fits and b.fit.fits):
+    if not (a.holds and b.holds):
         raise typer.Exit(1)
 
 

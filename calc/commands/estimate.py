@@ -7,9 +7,10 @@ from typing import Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 
-@opt.takes(opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Prefill, decode, request latency, memory and capacity of a deployment, and what limits each."""
     import calc
@@ -18,8 +19,8 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    draft = opt.draft(options, deployment)
-    result = calc.estimate_deployment(deployment, workload, draft)
+    draft = served.draft(options, deployment)
+    result = calc.estimate_deployment(deployment, workload, draft, served.demand(options))
 
     from calc.report import estimate as report
     from calc.report import explain, pictures, records, table
@@ -34,7 +35,7 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
         picture=lambda: pictures.estimate(deployment, result),
         explanation=lambda: explain.estimate(deployment, result),
     )
-    if not result.fit.fits:
+    if not result.holds:
         raise typer.Exit(1)
 
 

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from calc.serving.deployment import Deployment, DeploymentOptions
+    from calc.serving.deployment import DeploymentOptions
     from calc.serving.request import Workload
-    from calc.serving.speculation import Draft
 
 Parameter = inspect.Parameter
 
 
-def text(name: str, *flags: str, help: str, default: str | None = None, metavar: str = "TEXT") -> Parameter:
+def text(
+    name: str,
+    *flags: str,
+    help: str,
+    default: str | None = None,
+    metavar: str = "TEXT",
+    complete: Callable[[str], list[str]] | None = None,
+) -> Parameter:
     """An option that takes a value; parsing is ours, so that messages name the option and the remedy."""
-    annotation = Annotated[str | None, typer.Option(*flags, help=help, metavar=metavar, show_default=False)]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    option = typer.Option(*flags, help=help, metavar=metavar, show_default=False, autocompletion=complete)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[str | None, option])
 
 
 def many(name: str, *flags: str, help: str, metavar: str = "TEXT") -> Parameter:
@@ -42,6 +48,17 @@ def _complete(kind: str) -> Callable[[str], list[str]]:
     return names
 
 
+def _engines(incomplete: str) -> list[str]:
+    from calc.memory.engines import all_engines
+
+    return [name for name in all_engines() if name.startswith(incomplete.lower())]
+
+
+_ENGINE_HELP = (
+    "vllm, sglang, llama.cpp, tensorrt-llm, ideal; for times also gpt-fast, mlx, exllamav2, transformers. "
+    "Default: vllm (Apple: llama.cpp)."
+)
+
 MODEL = Annotated[
     str,
     typer.Argument(
@@ -59,15 +76,16 @@ DEPLOYMENT = (
     text("gpus", "--gpus", "-n", help="Number of GPUs. Default: tp x pp x dp.", metavar="N"),
     text("tensor_parallel_size", "--tensor-parallel-size", "-tp", help="Tensor parallel size.", metavar="N"),
     text("pipeline_parallel_size", "--pipeline-parallel-size", "-pp", help="Pipeline parallel size.", metavar="N"),
-    text("data_parallel_size", "--data-parallel-size", "-dp", help="Data parallel size (replicas).", metavar="N"),
-    flag("enable_expert_parallel", "--enable-expert-parallel", help="Split whole experts over the ranks."),
+    text("data_parallel_size", "--data-parallel-size", "-dp", help="Data parallel size: replicas, or attention ranks.", metavar="N"),
+    flag("enable_expert_parallel", "--enable-expert-parallel", help="Whole experts on tensor x data parallel ranks."),
+    text("overlap", "--overlap", help="Share of messages hidden behind compute, 0 to 1. Default: 0.", metavar="SHARE"),
     text("decode_context_parallel_size", "--decode-context-parallel-size", "-dcp", help="Ranks sharing a sequence's tokens.", metavar="N"),
     text("dtype", "--dtype", help="auto, bf16, fp16 or fp32. Default: auto, the checkpoint's 16-bit type.", metavar="TYPE"),
     text("quantization", "--quantization", "-q", help="Weights: none, fp8, awq, q4_k_m, ... Default: as stored.", metavar="FORMAT"),
     text("kv_cache_dtype", "--kv-cache-dtype", help="auto, bf16, fp8, int8, q8_0, ...", metavar="FORMAT"),
     text("cache_type_k", "--cache-type-k", help="Format of keys alone.", metavar="FORMAT"),
     text("cache_type_v", "--cache-type-v", help="Format of values alone.", metavar="FORMAT"),
-    text("engine", "--engine", help="vllm, sglang, llama.cpp, tensorrt-llm, ideal. Default: vllm (Apple: llama.cpp).", metavar="ENGINE"),
+    text("engine", "--engine", help=_ENGINE_HELP, metavar="ENGINE", complete=_engines),
     text("engine_version", "--engine-version", help="Version of the engine. Default: the newest known.", metavar="VERSION"),
     text("gpu_memory_utilization", "--gpu-memory-utilization", help="Share of GPU memory the engine may use.", metavar="SHARE"),
     text("gpu_memory", "--gpu-memory", help="Memory the driver reports, e.g. 81559MiB.", metavar="SIZE"),
@@ -79,6 +97,9 @@ DEPLOYMENT = (
     text("max_num_batched_tokens", "--max-num-batched-tokens", help="Most tokens in a step.", metavar="TOKENS"),
     text("block_size", "--block-size", help="Tokens per KV block.", metavar="TOKENS"),
     flag("enable_prefix_caching", "--enable-prefix-caching", help="Prefix caching on (vLLM's default)."),
+    text("gpu_layers", "--n-gpu-layers", "--gpu-layers", "-ngl", help="llama.cpp: layers on the GPU, the others on the host.", metavar="N"),
+    text("cpu_offload_gb", "--cpu-offload-gb", help="vLLM, SGLang: GiB of each GPU's weights left in host memory.", metavar="GIB"),
+    text("host_memory_bandwidth", "--host-memory-bandwidth", help="GB/s that host memory reaches; layers there need it.", metavar="RATE"),
     text("speculative_tokens", "--speculative-tokens", help="Draft tokens per step; loads next-token layers.", metavar="N"),
     text("fusion", "--fusion", help="Fusion policy: separate or fused. Default: separate.", metavar="POLICY"),
     text("efficiency", "--efficiency", help="Efficiency file to use instead of the default factors.", metavar="FILE"),
@@ -91,11 +112,6 @@ WORK = (
     text("output_len", "--output-len", help="Output tokens. Default: 256.", metavar="TOKENS"),
     text("context_len", "--context-len", help="Keys a decode step sees, itself included. Default: input + output/2.", metavar="TOKENS"),
     text("cached_len", "--cached-len", help="Prompt tokens already cached (prefix hit). Default: 0.", metavar="TOKENS"),
-)  # fmt: skip
-
-SPECULATION = (
-    text("acceptance", "--acceptance", help="Share of drafts kept, 0 to 1; by position: 0.8,0.6,0.5.", metavar="SHARE"),
-    text("draft_model", "--draft-model", help="Model that drafts, or ngram. Default: the model's next-token layers.", metavar="MODEL"),
 )  # fmt: skip
 
 OUTPUT = (
@@ -150,6 +166,17 @@ def size(options: dict[str, Any], name: str) -> int | None:
     return None if value is None else units.parse_bytes(value, "--" + name.replace("_", "-"), minimum=1)
 
 
+def _in_unit(options: dict[str, Any], name: str, unit: str, minimum: int) -> int | None:
+    """Bytes given under an option's name; a bare number is in ``unit``."""
+    from calc import units
+
+    value = options.get(name)
+    if value is None:
+        return None
+    text = value.strip().removesuffix("/s")
+    return units.parse_bytes(text + (unit if text[-1:].isdigit() else ""), "--" + name.replace("_", "-"), minimum=minimum)
+
+
 def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
     """Parsed deployment options. Raises UsageError with the option's name."""
     from calc import units
@@ -171,6 +198,9 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
         block_size=count(options, "block_size", maximum=1 << 20),
         speculative_tokens=count(options, "speculative_tokens", minimum=0, maximum=1024) or 0,
         engine_version=options.get("engine_version"),
+        gpu_layers=count(options, "gpu_layers", minimum=0, maximum=1 << 16),
+        cpu_offload_bytes=_in_unit(options, "cpu_offload_gb", "GiB", minimum=0) or 0,
+        host_bandwidth_bytes_per_s=_in_unit(options, "host_memory_bandwidth", "GB", minimum=10**6),
         **engine_memory(options),
     )
     sizes = {
@@ -188,25 +218,9 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
         engine=options.get("engine"),
         fusion=policy(options.get("fusion") or "separate"),
         efficiency=options.get("efficiency"),
+        overlap=0.0 if options.get("overlap") is None else units.parse_fraction(options["overlap"], "--overlap", zero=True),
         memory=memory,
     )
-
-
-def draft(options: dict[str, Any], deployment: Deployment) -> Draft | None:
-    """What drafts, where drafts are asked for. Raises UsageError for rates outside 0..1 and options that do not go together."""
-    import calc
-    from calc import units
-    from calc.errors import UsageError
-
-    given, model = options.get("acceptance"), options.get("draft_model")
-    if given is None and model is None:
-        return None
-    if given is None:
-        raise UsageError("--draft-model needs --acceptance", "the share of its drafts that the model keeps, e.g. --acceptance 0.7")
-    if options.get("speculative_tokens") is None:
-        raise UsageError("--acceptance needs --speculative-tokens", "how many tokens are drafted a round, e.g. 3")
-    rates = tuple(units.parse_fraction(part, "--acceptance", zero=True) for part in given.split(","))
-    return calc.draft_deployment(deployment, rates, model, options.get("profiles_dir"))
 
 
 #: Longest sequence and largest batch that are answered: beyond any machine, and every product stays an exact integer.

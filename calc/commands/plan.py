@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
     from calc.serving.plan import Question
@@ -17,15 +18,12 @@ _LISTS = {
     "pipeline_parallel_size": "Pipeline parallel sizes to try.",
     "quantization": "Weight formats to try, e.g. none,fp8. Default: as stored.",
     "kv_cache_dtype": "KV cache formats to try, e.g. auto,fp8.",
-    "engine": "Engines to try: vllm, sglang, llama.cpp, tensorrt-llm. Default: vllm.",
+    "engine": "Engines to try: vllm, sglang, llama.cpp, tensorrt-llm and those of estimate. Default: vllm.",
     "max_num_seqs": "Limits of sequences at once to try. Default: the engine's own.",
     "max_num_batched_tokens": "Limits of tokens in a step to try. Default: the engine's own.",
+    "speculative_tokens": "Draft tokens a round to try, e.g. 0,2,4; needs --acceptance. Default: none.",
 }
-_FIXED = tuple(
-    p
-    for p in opt.DEPLOYMENT
-    if p.name not in (*_LISTS, "gpus", "data_parallel_size", "enable_prefix_caching", "speculative_tokens")
-)
+_FIXED = tuple(p for p in opt.DEPLOYMENT if p.name not in (*_LISTS, "gpus", "data_parallel_size", "enable_prefix_caching"))
 _VARIED = tuple(
     opt.text(p.name, *p.annotation.__metadata__[0].param_decls, help=_LISTS[p.name], metavar="LIST")
     for p in opt.DEPLOYMENT
@@ -45,6 +43,7 @@ _WANTED = (
     opt.text("minimise", "--minimise", "--minimize", help="cost, gpus, tpot or ttft. Default: cost.", metavar="FIGURE"),
     opt.text("maximise", "--maximise", "--maximize", help="throughput: with all of --max-gpus.", metavar="FIGURE"),
     opt.flag("conservative", "--conservative", help="Hold objectives at the high end of times and the low end of memory."),
+    opt.flag("disaggregated", "--disaggregated", help="Prefill and decode on replicas of their own too; needs --request-rate."),
     opt.text("headroom", "--headroom", help="Share of the sustainable rate left free. Default: 20%.", metavar="SHARE"),
     opt.text("max_gpus", "--max-gpus", help="Most GPUs of an answer. Default: 64.", metavar="N"),
     opt.many("price", "--price", help="Price of a device, ID=USD per GPU and hour; may be repeated.", metavar="ID=USD"),
@@ -53,17 +52,19 @@ _WANTED = (
 )  # fmt: skip
 
 
-@opt.takes(_WANTED, _VARIED, _FIXED, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(_WANTED, _VARIED, served.SPECULATION, _FIXED, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
 def plan(model: opt.MODEL, **options: Any) -> None:
     """The cheapest deployments that carry a load within latency objectives, why cheaper ones fail, and how to start them."""
     from calc.commands import output
     from calc.report import explain, pictures, records
     from calc.report import plan as report
     from calc.serving.plan import plan as search
+    from calc.serving.plan_apart import apart
 
     question = _question(model, options)
     output.notices(options, question.model, *question.hardware)
     found = search(question)
+    separate = apart(found) if options.get("disaggregated") else None
     if options.get("engine_args"):
         if not found.answers:
             _say_none(found)
@@ -73,14 +74,14 @@ def plan(model: opt.MODEL, **options: Any) -> None:
     output.emit(
         options,
         document=lambda: records.envelope(
-            "plan", report.inputs(question), [question.model, *question.hardware], report.record(found), found.warnings
+            "plan", report.inputs(question), [question.model, *question.hardware], report.record(found, separate), found.warnings
         ),
-        page=lambda: report.page(found),
+        page=lambda: report.page(found, separate),
         rows=lambda: report.rows(found),
         picture=lambda: pictures.plan(found),
-        explanation=lambda: explain.plan(found),
+        explanation=lambda: explain.plan(found, separate),
     )
-    if not found.answers:
+    if not (found.answers or separate):
         raise typer.Exit(1)
 
 
@@ -119,6 +120,10 @@ def _question(model: str, options: dict[str, Any]) -> Question:
         users = 1 if rate is None and goal != "throughput" else None
     if rate is not None and rate <= 0:
         raise UsageError("--request-rate must be above 0")
+    if options.get("disaggregated") and rate is None:
+        raise UsageError(
+            "--disaggregated needs --request-rate", "say how many requests per second prefill and decode have to carry"
+        )
     share = options.get("headroom")
     headroom = (
         0.2
@@ -168,14 +173,20 @@ def _space(options: dict[str, Any], longest: int) -> Any:
     from calc.errors import UsageError
     from calc.serving.plan_space import Space
 
-    def counts(name: str) -> Any:
+    def counts(name: str, minimum: int = 1, maximum: int = 1 << 30) -> Any:
         text = options.get(name)
-        return None if text is None else tuple(lists.counts(text, "--" + name.replace("_", "-"), maximum=1 << 30))
+        what = "--" + name.replace("_", "-")
+        return None if text is None else tuple(lists.counts(text, what, minimum=minimum, maximum=maximum))
 
     def words(name: str, default: Any) -> Any:
         text = options.get(name)
         return (default,) if text is None else tuple(lists.words(text, "--" + name.replace("_", "-")))
 
+    drafting, drafts = served.drafting(options), counts("speculative_tokens", 0, 1024)
+    if drafts and any(drafts) and drafting is None:
+        raise UsageError(
+            "--speculative-tokens needs --acceptance", "the share of drafts that the model keeps, e.g. --acceptance 0.7"
+        )
     base = opt.deployment_options({k: v for k, v in options.items() if k not in _LISTS})
     limit = base.memory.max_model_len
     if limit is not None and limit < longest:
@@ -190,6 +201,8 @@ def _space(options: dict[str, Any], longest: int) -> Any:
         tensor=counts("tensor_parallel_size"),
         pipeline=counts("pipeline_parallel_size"),
         max_gpus=units.parse_count(options.get("max_gpus") or "64", "--max-gpus", maximum=1 << 16),
+        drafting=drafting,
+        speculative_tokens=drafts or (0,),
     )
 
 

@@ -7,25 +7,26 @@ from typing import Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 _CHUNKED = opt.flag(
     "chunked", "--chunked", help="The prompt in chunks of --max-num-batched-tokens, the rest of the batch decoding beside it."
 )
 
 
-@opt.takes(_CHUNKED, opt.DEPLOYMENT, opt.SPECULATION, opt.WORK, opt.OUTPUT)
+@opt.takes(_CHUNKED, opt.DEPLOYMENT, served.SPECULATION, opt.WORK, opt.OUTPUT, opt.PICTURE)
 def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """The life of a request: TTFT, each token's latency as the context grows, and the cost without a KV cache."""
     import calc
     from calc.commands import output
     from calc.report import estimate as estimate_report
     from calc.report import life as report
-    from calc.report import records, table
+    from calc.report import pictures, records, table
 
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
     output.notices(options, deployment.model, deployment.hardware)
-    draft = opt.draft(options, deployment)
+    draft = served.draft(options, deployment)
     result = calc.estimate_deployment(deployment, workload, draft)
     if not (result.fit.fits and deployment.has_rates):
         empty = records.request_record(result.request, result.speculation) | report.UNANSWERED
@@ -35,6 +36,7 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
             document=lambda: records.document("request", deployment, workload, empty, result.warnings, draft),
             page=lambda: estimate_report.page(deployment, result),
             rows=lambda: [table.flatten(empty)],
+            picture=lambda: None,
         )
         raise typer.Exit(0 if result.fit.fits else 1)
 
@@ -55,6 +57,7 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
             {"token": t, "context_len": c, "latency_s": a, "without_cache_s": b}
             for t, c, a, b in zip(found.token, found.context, found.latency_s, found.uncached_latency_s, strict=True)
         ],
+        picture=lambda: pictures.request(deployment, workload, found, chunked, result.speculation),
     )
 
 

@@ -37,7 +37,7 @@ def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
         options,
         document=lambda: records.document("roofline", deployment, workload, record, result.warnings),
         page=lambda: report.page(deployment, result),
-        rows=lambda: [table.flatten({"phase": p} | o) for p in phases for o in record[p]["operators"]],
+        rows=lambda: [table.flatten({"phase": p} | o) for p, step in report.steps(result) if step for o in record[p]["operators"]],
         picture=lambda: pictures.roofline(deployment, result),
         explanation=lambda: explain.roofline(deployment, result),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
     from calc.profiles.reader import Document
@@ -79,11 +80,14 @@ def _judged(scenario: Scenario, index: int, document: Document, profiles_dir: st
     from calc.report import records
     from calc.serving import scenario as serving
 
-    texts = {k: v if isinstance(v, bool) else str(v) for k, v in _given(msgspec.structs.asdict(scenario.deployment)).items()}
+    asked: dict[str, Any] = {"profiles_dir": profiles_dir}
+    texts = asked | {
+        k: v if isinstance(v, bool) else str(v) for k, v in _given(msgspec.structs.asdict(scenario.deployment)).items()
+    }
     work = {k: str(v) for k, v in _given(msgspec.structs.asdict(scenario.workload)).items()}
     try:
         deployment = calc.deploy(scenario.model, scenario.hardware, opt.deployment_options(texts), profiles_dir)
-        estimated = calc.estimate_deployment(deployment, opt.workload(work))
+        estimated = calc.estimate_deployment(deployment, opt.workload(work), served.draft(texts, deployment), served.demand(work))
         results = records.estimate_record(estimated)
         if deployment.memory.max_model_len is not None:
             results["capacity"] = records.capacity_record(calc.capacity_deployment(deployment))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
+    from calc.serving.speculation import Drafting
     from calc.serving.sweep import WorkAxes
 
 _MODELS = Annotated[str, typer.Argument(metavar="MODEL,...", help="Models, comma-separated.")]
@@ -21,14 +23,14 @@ _SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".md": "markdown", ".parquet": "p
 _SINGLE = ("profiles_dir", "efficiency")
 
 
-@opt.takes(opt.DEPLOYMENT, opt.WORK, _OUTPUT)
+@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, _OUTPUT)
 def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
     """Every combination of comma lists and ranges (1..64, 1..512:*2) of any option, one row a point."""
     from calc.commands import lists
     from calc.report import sweep as report
     from calc.serving import sweep as serving
 
-    axes = _axes(options)
+    axes, drafting = _axes(options), served.drafting(options)
     choices: dict[str, list[Any]] = {"model": lists.words(models, "MODEL"), "hardware": lists.words(hardware, "HARDWARE")}
     names = {p.name for p in opt.DEPLOYMENT} - set(_SINGLE)
     for name in (n for n in names if isinstance(options.get(n), str)):
@@ -40,9 +42,10 @@ def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
     wanted = _format(options)
     fixed = {k: v for k, v in options.items() if k in names and k not in choices} | {k: options.get(k) for k in _SINGLE}
     varied = [n for n, values in choices.items() if len(values) > 1 or n in ("model", "hardware")]
-    chunks = _chunks(choices, fixed, axes, varied)
+    chunks = _chunks(choices, fixed, axes, varied, drafting)
     points = deployments * axes.points
-    report.write(_with_progress(chunks, points, options), varied, wanted, options.get("output"), points)
+    further = (report.LOAD_COLUMNS if axes.is_loaded else ()) + (report.DRAFT_COLUMNS if drafting else ())
+    report.write(_with_progress(chunks, points, options), varied, wanted, options.get("output"), points, further)
 
 
 def _axes(options: dict[str, Any]) -> WorkAxes:
@@ -56,7 +59,26 @@ def _axes(options: dict[str, Any]) -> WorkAxes:
         if text is not None:
             low, high = limits.get(parameter.name, (1, opt.MAX_TOKENS))
             given[parameter.name] = lists.counts(text, "--" + parameter.name.replace("_", "-"), minimum=low, maximum=high)
-    return WorkAxes(**given)
+    return WorkAxes(**given, **_loads(options))
+
+
+def _loads(options: dict[str, Any]) -> dict[str, Any]:
+    """Loads to ask about: users, or requests per second."""
+    from calc import units
+    from calc.commands import lists
+    from calc.errors import UsageError
+
+    users, rates = options.get("concurrency"), options.get("request_rate")
+    if users is not None and rates is not None:
+        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
+    if users is not None:
+        return {"concurrency": lists.counts(users, "--concurrency", maximum=opt.MAX_BATCH)}
+    if rates is None:
+        return {}
+    found = tuple(units.parse_rate(text, "--request-rate") for text in lists.words(rates, "--request-rate"))
+    if min(found) <= 0:
+        raise UsageError("--request-rate must be above 0", "leave it out to ask about batches alone")
+    return {"request_rate": found}
 
 
 def _format(options: dict[str, Any]) -> str:
@@ -79,7 +101,9 @@ def _format(options: dict[str, Any]) -> str:
     return asked or "table"
 
 
-def _chunks(choices: dict[str, list[Any]], fixed: dict[str, Any], axes: WorkAxes, varied: list[str]) -> Iterator[dict[str, Any]]:
+def _chunks(
+    choices: dict[str, list[Any]], fixed: dict[str, Any], axes: WorkAxes, varied: list[str], drafting: Drafting | None
+) -> Iterator[dict[str, Any]]:
     """Columns of each part of the sweep, the varied options of its deployment in front."""
     import calc
     from calc.errors import ProfileError, UnknownNameError, UsageError
@@ -92,7 +116,7 @@ def _chunks(choices: dict[str, list[Any]], fixed: dict[str, Any], axes: WorkAxes
         try:
             settled = opt.deployment_options(given)
             deployment = calc.deploy(combination["model"], combination["hardware"], settled, fixed.get("profiles_dir"))
-            sweep = serving.Sweep(deployment)
+            sweep = serving.Sweep(deployment, drafting)
             for columns in sweep.parts(axes):
                 yield head | columns | {"note": ""}
         except (UnknownNameError, ProfileError):

@@ -24,7 +24,10 @@ def record(life: Life, request: dict[str, Any]) -> dict[str, Any]:
     return request | {
         "flops": life.flops,
         "kv_cache_bytes": life.kv_cache_bytes,
-        "tokens": {"token": life.token, "context_len": life.context, "latency_s": life.latency_s},
+        "tokens": {
+            "token": life.token, "context_len": life.context, "latency_s": life.latency_s, "latency_floor_s": life.floor_s,
+            "latency_low_s": life.low_s, "latency_high_s": life.high_s,
+        },
         "without_cache": {
             "e2e_s": life.uncached_s,
             "flops": life.uncached_flops,
@@ -32,7 +35,7 @@ def record(life: Life, request: dict[str, Any]) -> dict[str, Any]:
             "pays_from_token": life.pays_from,
             "latency_s": life.uncached_latency_s,
         },
-    }
+    }  # fmt: skip
 
 
 UNANSWERED: dict[str, Any] = dict.fromkeys(("tokens", "without_cache", "disaggregation", "kv_offload"))

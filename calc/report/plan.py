@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from calc.report.plan_page import page as page
 from calc.report.plan_page import verdict as verdict
-from calc.report.records import range_record
+from calc.report.records import range_record, shortfall_record
 from calc.serving.launch import Launch, launch
 from calc.serving.plan import Answer, Plan, Question
+from calc.serving.plan_apart import Apart
 from calc.serving.plan_front import Point, front
-from calc.serving.plan_option import Option, Shortfall
+from calc.serving.plan_option import Option
 from calc.serving.plan_reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+from calc.serving.plan_space import Space
 
 
 def command(answer: Answer) -> Launch:
     """The launch command of one replica of an answer."""
-    return launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit)
+    return launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit, answer.option.draft)
 
 
 def inputs(question: Question) -> dict[str, Any]:
@@ -38,8 +41,20 @@ def inputs(question: Question) -> dict[str, Any]:
         "goal": question.goal,
         "judged_at": "high" if question.conservative else "expected",
         "max_gpus": question.space.max_gpus,
+        **_drafting_inputs(question.space),
         "prices_usd_per_gpu_hour": dict(question.prices),
     }  # fmt: skip
+
+
+def _drafting_inputs(space: Space) -> dict[str, Any]:
+    if space.drafting is None:
+        return {}
+    name = space.drafting.name
+    return {
+        "speculative_tokens": list(space.speculative_tokens),
+        "acceptance": list(space.drafting.acceptance),
+        "draft_model": name,
+    }
 
 
 def split_record(option: Option, replicas: int) -> dict[str, Any]:
@@ -54,13 +69,8 @@ def split_record(option: Option, replicas: int) -> dict[str, Any]:
             for k in ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization")
         },
         **{k: found[k] for k in ("kv_cache_dtype", "engine", "engine_version")},
+        "speculative_tokens": option.draft.tokens if option.draft else 0,
     }
-
-
-def shortfall_record(shortfall: Shortfall) -> dict[str, Any]:
-    """What lacks: found against limit, in SI units (bytes per GPU, seconds, requests per second, requests)."""
-    found: dict[str, Any] = {"what": shortfall.kind, "found": shortfall.found, "limit": shortfall.limit}
-    return found | ({"because": shortfall.because} if shortfall.because else {})
 
 
 def answer_record(answer: Answer) -> dict[str, Any]:
@@ -124,13 +134,33 @@ def point_record(point: Point) -> dict[str, Any]:
     }
 
 
-def record(found: Plan) -> dict[str, Any]:
-    """``results`` of ``plan``."""
+def apart_record(found: Apart) -> dict[str, Any]:
+    """Prefill and decode on replicas of their own."""
+    return {
+        "prefill": split_record(found.prefill, found.prefill_replicas),
+        "decode": split_record(found.decode, found.decode_replicas),
+        "gpus": found.gpus,
+        "usd_per_hour": found.usd_per_hour,
+        "prefill_per_decode": found.prefill_per_decode,
+        "kv_transfer": asdict(found.transfer),
+        "ttft_s": range_record(found.ttft_s),
+        "tpot_s": range_record(found.tpot_s),
+        "e2e_s": range_record(found.e2e_s),
+        "in_flight_per_decode_replica": found.in_flight,
+        "max_num_seqs": found.batch_limit,
+        "sustainable_request_rate": found.sustainable_rate,
+    }
+
+
+def record(found: Plan, separate: list[Apart] | None = None) -> dict[str, Any]:
+    """``results`` of ``plan``; ``separate`` where disaggregation was asked for."""
     counts = found.counts
+    further = {} if separate is None else {"disaggregated": [apart_record(a) for a in separate]}
     none = not found.answers
     return {
         "meets": not none,
         "answers": [answer_record(a) for a in found.answers],
+        **further,
         "next_cheaper": [failure_record(f) for f in cheaper_failures(found)],
         "nearest_misses": [failure_record(f) for f in nearest_misses(found)] if none else [],
         "would_have_to_give": [concession_record(c) for c in concessions(found)] if none else [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calc.report.table import Column, Page, Table
 from calc.serving.launch import Launch, launch
 from calc.serving.plan import Answer, Plan, Question
+from calc.serving.plan_apart import Apart
 from calc.serving.plan_front import Point, front
 from calc.serving.plan_option import Option, Shortfall
 from calc.serving.plan_reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
@@ -23,8 +24,8 @@ COST = (
 )
 
 
-def page(found: Plan) -> Page:
-    """The answer, best first."""
+def page(found: Plan, separate: list[Apart] | None = None) -> Page:
+    """The answer, best first; ``separate`` where disaggregation was asked for."""
     question = found.question
     headline = [verdict(found), asked(question)]
     tables = []
@@ -38,10 +39,19 @@ def page(found: Plan) -> Page:
         alone = concessions(found)
         title = "Which objective would have to give (the others held)" if alone else "What would have to give together"
         tables.append(_concessions(alone or compromise(found), title))
+    if separate:
+        from calc.report.plan_apart_page import table
+
+        tables.append(table(separate))
     points = front(found)
     if len(points) > 1:
         tables.append(_front(points))
-    return Page(headline, [t for t in tables if t.rows], _notes(found))
+    notes = _notes(found)
+    if separate is not None:
+        from calc.report.plan_apart_page import compared
+
+        notes.insert(0, compared(found, separate))
+    return Page(headline, [t for t in tables if t.rows], notes)
 
 
 def label(option: Option, replicas: int = 1) -> str:
@@ -57,6 +67,7 @@ def label(option: Option, replicas: int = 1) -> str:
     formats = [str(inputs["quantization"])] if inputs["quantization"] != "as stored" else []
     formats += [f"KV {inputs['kv_cache_dtype']}"] if inputs["kv_cache_dtype"] != deployment.numbers.compute else []
     formats += [str(inputs["engine"])] if inputs["engine"] != "vllm" else []
+    formats += [f"{option.draft.tokens} draft{'s' if option.draft.tokens > 1 else ''}"] if option.draft else []
     return many + str(inputs["hardware"]) + (", " + ", ".join(formats) if formats else "")
 
 
@@ -138,7 +149,7 @@ def _answers(found: Plan) -> Table:
 
 
 def _launch(answer: Answer) -> Table:
-    started = launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit)
+    started = launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit, answer.option.draft)
     each = f", each of {answer.replicas} replicas" if answer.replicas > 1 else ""
     return Table((Column(""),), [[line] for line in lines(started)], f"Launch{each}")
 

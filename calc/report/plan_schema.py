@@ -31,6 +31,7 @@ _SPLIT = {
     "kv_cache_dtype": _text("Cache format."),
     "engine": _text("Engine."),
     "engine_version": _text("Its version."),
+    "speculative_tokens": {"type": "integer", "description": "Draft tokens a round; 0: plain decode."},
 }
 _SHORTFALL = {
     "what": _text("weights, kv_cache, batch_limit, prefill, ttft_s, tpot_s, e2e_s or request_rate."),
@@ -65,9 +66,23 @@ def plan_schema(time_range: Schema) -> Schema:
         "decode_bound": _text("Resource that rules a decode step."),
         "prefill_bound": _text("Resource that rules what prompts add to a step."),
         "kv_cache_room": _number("Requests of mean length that find memory in a replica."),
-        "launch": _text("Command of one replica; null for the ideal engine."),
+        "launch": _text("Command of one replica; null where the engine has none that holds a limit of requests."),
         "launch_notes": {"type": "array", "items": {"type": "string"}},
     }  # fmt: skip
+    separate = {
+        "prefill": {"type": "object", "properties": _SPLIT},
+        "decode": {"type": "object", "properties": _SPLIT},
+        "gpus": {"type": "integer", "description": "GPUs of all replicas of both kinds."},
+        "usd_per_hour": _number("All GPUs, in use or not; null where no price is known."),
+        "prefill_per_decode": _number("Prefill replicas per decode replica at which both are busy all the time."),
+        "kv_transfer": {"type": "object", "description": "The judged prompt's cache over the network of each device."},
+        "ttft_s": time_range | {"description": "Mean wait for prefill, the prompt, and what of the transfer it does not hide."},
+        "tpot_s": time_range | {"description": "A decode step that carries no prompts."},
+        "e2e_s": time_range | {"description": "TTFT + (output - 1) x TPOT."},
+        "in_flight_per_decode_replica": _number("Requests in flight under the load."),
+        "max_num_seqs": {"type": "integer", "description": "Most requests at once in a decode replica within the objectives."},
+        "sustainable_request_rate": _number("Requests per second of prefill and decode together."),
+    }
     failure = _SPLIT | {"usd_per_hour": _number("All GPUs."), "fails": _list(_SHORTFALL, "Why, worst first.")}
     concession = {
         "objective": _text("ttft_s, tpot_s, e2e_s, request_rate, concurrency or max_gpus."),
@@ -86,6 +101,7 @@ def plan_schema(time_range: Schema) -> Schema:
         "properties": {
             "meets": {"type": "boolean", "description": "Whether anything meets the objectives."},
             "answers": _list(answer, "Best first."),
+            "disaggregated": _list(separate, "With --disaggregated: prefill and decode on replicas of their own, best first."),
             "next_cheaper": _list(
                 failure, "The most expensive deployment of each device that is cheaper than the best answer, and why it fails."
             ),

@@ -12,34 +12,48 @@ from typing import IO, Any
 
 from calc.errors import UsageError
 from calc.report.table import Column, Page, Table, markdown, plain
-from calc.serving.sweep import WORK_AXES
+from calc.serving.sweep import LOAD_AXES, WORK_AXES
 from calc.units import format_number, format_seconds
 
 #: Rows that a table shows; larger sweeps belong in a file.
 MAX_TABLE_ROWS = 2_000
-_WHOLE = {*WORK_AXES, "kv_tokens"}
+_WHOLE = {*WORK_AXES, "kv_tokens", "concurrency"}
+_MORE_TIMES = {f"{n}_s_expected" for n in ("speculative_tpot", "load_ttft", "load_tpot")}
 _TIMES = tuple(f"{n}_{p}" for n in ("prefill_s", "decode_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high"))
 #: Columns of every answered point, in order; those of its deployment come before, a note after.
 COLUMNS = (
     *WORK_AXES, "fits", "max_concurrency", "kv_tokens", *_TIMES, "decode_share", "prefill_bound", "decode_bound",
     "output_tokens_per_s", "usd_per_million_output_tokens",
 )  # fmt: skip
+#: Further columns where loads, or drafts, are asked about.
+LOAD_COLUMNS = (
+    *LOAD_AXES, "carried", *(f"load_{n}_{p}" for n in ("ttft_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high")),
+    "load_requests_per_s", "load_output_tokens_per_s",
+)  # fmt: skip
+DRAFT_COLUMNS = (
+    "tokens_per_round", *(f"speculative_{n}_{p}" for n in ("tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high")),
+    "speculative_speedup",
+)  # fmt: skip
 _SHOWN = (
     "fits", "max_concurrency", "prefill_s_expected", "decode_s_expected", "tpot_s_expected", "e2e_s_expected", "output_tokens_per_s",
-    "decode_bound", "usd_per_million_output_tokens", "note",
+    "speculative_tpot_s_expected", "speculative_speedup", "concurrency", "request_rate", "load_ttft_s_expected", "load_tpot_s_expected",
+    "load_requests_per_s", "load_output_tokens_per_s", "decode_bound", "usd_per_million_output_tokens", "note",
 )  # fmt: skip
 _HEADERS = {
     "prefill_s_expected": "TTFT", "decode_s_expected": "step", "tpot_s_expected": "TPOT", "e2e_s_expected": "e2e",
     "output_tokens_per_s": "tok/s", "decode_bound": "bound", "usd_per_million_output_tokens": "USD/Mtok",
     "max_concurrency": "max conc.", "batch_size": "batch",
+    "speculative_tpot_s_expected": "TPOT drafted", "speculative_speedup": "x", "concurrency": "users", "request_rate": "req/s",
+    "load_ttft_s_expected": "TTFT loaded", "load_tpot_s_expected": "TPOT loaded", "load_requests_per_s": "served/s",
+    "load_output_tokens_per_s": "tok/s loaded",
     "input_len": "input", "output_len": "output", "context_len": "context", "cached_len": "cached",
 }  # fmt: skip
 Part = dict[str, Any]
 
 
-def header(heads: list[str]) -> list[str]:
-    """All columns of a sweep, those of its deployments in front."""
-    return [*heads, *COLUMNS, "note"]
+def header(heads: list[str], further: tuple[str, ...] = ()) -> list[str]:
+    """All columns of a sweep, those of its deployments in front, those that were asked for beyond the usual behind."""
+    return [*heads, *COLUMNS, *further, "note"]
 
 
 def _values(part: Part, name: str, points: int) -> list[Any]:
@@ -60,11 +74,13 @@ def rows(part: Part, names: list[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(_values(part, name, points) for name in names), strict=True)
 
 
-def write(parts: Iterable[Part], heads: list[str], wanted: str, output: str | None, points: int) -> None:
+def write(
+    parts: Iterable[Part], heads: list[str], wanted: str, output: str | None, points: int, further: tuple[str, ...] = ()
+) -> None:
     """Stream the parts in the wanted format to a file (through a temporary one) or to standard output."""
     if wanted in ("table", "markdown") and points > MAX_TABLE_ROWS:
         raise UsageError(f"{points:,} rows are too many for a {wanted}", "write them to a file: -o sweep.csv")
-    names = header(heads)
+    names = header(heads, further)
     if output in (None, "-"):
         _text(parts, names, wanted, sys.stdout)
         sys.stdout.flush()
@@ -103,7 +119,7 @@ def _text(parts: Iterable[Part], names: list[str], wanted: str, stream: IO[str])
 def _page(records: list[dict[str, Any]], heads: list[str]) -> Page:
     varied = [n for n in WORK_AXES if len({r[n] for r in records}) > 1]
     hidden = () if "context_len" in varied else ("decode_s_expected",)  # the mean step says the same
-    answered = (n for n in _SHOWN if n not in hidden and any(r[n] not in (None, "") for r in records))
+    answered = (n for n in _SHOWN if n not in hidden and any(r.get(n) not in (None, "") for r in records))
     shown = [*heads, *varied, *answered]
     columns = tuple(Column(_HEADERS.get(n, n.replace("_", " ")), right=n not in heads, priority=_priority(n)) for n in shown)
     lines = [[_cell(n, r[n]) for n in shown] for r in records]
@@ -120,7 +136,7 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name in _TIMES:
+    if name in _TIMES or name in _MORE_TIMES:
         return format_seconds(value)
     return format_number(value, 4) if isinstance(value, (int, float)) else str(value)
 
@@ -144,9 +160,9 @@ def _binary(parts: Iterable[Part], names: list[str], wanted: str, target: Path) 
 def _arrow_type(name: str, pa: Any) -> Any:
     if name in _WHOLE:
         return pa.int64()
-    if name == "fits":
+    if name in ("fits", "carried"):
         return pa.bool_()
-    return pa.float64() if name in COLUMNS and not name.endswith("bound") else pa.string()
+    return pa.float64() if name in (*COLUMNS, *LOAD_COLUMNS, *DRAFT_COLUMNS) and not name.endswith("bound") else pa.string()
 
 
 def _arrow_column(found: Any, kind: Any, points: int, pa: Any) -> Any:

@@ -44,6 +44,19 @@ def mean_step_s(decode_s: Number, mixed_s: Number, share: Number) -> Number:
     return decode_s + share * (mixed_s - decode_s)
 
 
+@formula("max(alone_s, effect * mean_s, least_s)")
+def served_step_s(mean_s: Number, effect: float, alone_s: Number, least_s: Number) -> Number:
+    """Mean time of a step of a loaded server: what published loads take as a multiple of the sum of their steps (``effect``), but
+    never less than that step with one request alone, nor than ``least_s``."""
+    return maximum(maximum(alone_s, effect * mean_s), least_s)
+
+
+@formula("min(floor_s / best, mean_s)")
+def least_s(mean_s: Number, floor_s: Number, best: float) -> Number:
+    """What the effect of a load never brings a step below: its floor over the largest share of it that any load came to (``best``)."""
+    return minimum(floor_s / best, mean_s)
+
+
 @formula("in_flight / (mean_output * tpot_s)")
 def request_rate(in_flight: Number, mean_output: float, tpot_s: Number) -> Number:
     """Requests per second that leave with ``in_flight`` requests decoding (Little's law: in flight = rate x output x TPOT)."""

@@ -6,13 +6,14 @@ attention of the chunk and of the decodes are kernels of their own. Each chunk r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from calc.errors import UsageError
 from calc.operators import work
 from calc.operators.work import Requests, Work
 from calc.serving.deployment import Deployment
+from calc.serving.flow import one_pass
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload
 from calc.timing.step_time import NO_TIME, Range
@@ -64,6 +65,14 @@ def mixed_step(new: int, cached: int, decodes: int, context_len: int, *, first: 
     return work.mixed(chunk, work.decode(decodes, context_len)) if decodes else chunk
 
 
+def follow_each_other(chunks: Sequence[Chunk], stages: float) -> Range:
+    """Time of chunks that pass through pipeline stages one behind the other: the last one leaves all of them, the others one each."""
+    total = chunks[0].time_s
+    for chunk in chunks[1:]:
+        total = total + chunk.time_s
+    return total if stages == 1 else total * (1 / stages) + chunks[-1].time_s * (1 - 1 / stages)
+
+
 def chunked_prefill(deployment: Deployment, workload: Workload, budget: int | None) -> ChunkedPrefill:
     """One prompt of the workload in chunks while the other requests of the batch decode at the mean context. The deployment must fit
     and have rates. Raises UsageError where the budget leaves no room, or too little."""
@@ -81,12 +90,12 @@ def chunked_prefill(deployment: Deployment, workload: Workload, budget: int | No
             f"raise --max-num-batched-tokens to at least {decodes - (-new_tokens // MAX_CHUNKS):,}",
         )
     chunks: list[Chunk] = []
+    each, stages = one_pass(deployment), deployment.setting.stages
+    beside = -(-decodes // deployment.sharding.pipeline) if stages > 1 else decodes  # of one micro-batch
     for new, cached in spans(workload.input_len, workload.cached_len, room):
-        step = mixed_step(new, cached, decodes, workload.decode_context, first=not chunks)
-        chunks.append(Chunk(new, cached, evaluate(deployment, step).time_s))
-    total = chunks[0].time_s
-    for chunk in chunks[1:]:
-        total = total + chunk.time_s
+        step = mixed_step(new, cached, beside, workload.decode_context, first=not chunks)
+        chunks.append(Chunk(new, cached, evaluate(each, step).time_s))
+    total = follow_each_other(chunks, stages)
     whole = evaluate(deployment, work.prefill(1, workload.input_len, workload.cached_len)).time_s
     alone = evaluate(deployment, work.decode(decodes, workload.decode_context)).time_s if decodes else NO_TIME
     longest = max(chunks, key=lambda c: float(c.time_s.expected or 0.0)).time_s

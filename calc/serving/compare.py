@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from calc.serving.estimate import Estimate
@@ -61,6 +62,7 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
             _per(expected(two.request.output_tokens_per_s), gpus[1]),
         ),
     ]
+    pairs += [*_drafted(one, two, expected), *_loaded(one, two, expected)]
     for label, a, b in (("prefill", one.prefill, two.prefill), ("decode", one.decode, two.decode)):
         if a is None or b is None:
             continue
@@ -84,6 +86,26 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
         m for m in (_moved("prefill", one.prefill, two.prefill), _moved("decode", one.decode, two.decode), _term(one, two)) if m
     ]
     return Comparison(pairs, moved)
+
+
+def _drafted(one: Estimate, two: Estimate, expected: Callable[[object], float | None]) -> list[Pair]:
+    """With drafts, where a side has them: plain TPOT where it has none."""
+    if one.speculation is None and two.speculation is None:
+        return []
+    sides = [expected((e.speculation or e.request).tpot_s) for e in (one, two)]
+    return [Pair("TPOT with drafts", "seconds", sides[0], sides[1])]
+
+
+def _loaded(one: Estimate, two: Estimate, expected: Callable[[object], float | None]) -> list[Pair]:
+    """Under the load that was stated, where one was."""
+    if one.load is None and two.load is None:
+        return []
+    sides = [e.load.answer if e.load else None for e in (one, two)]
+    found = []
+    for label, name in (("TTFT under load", "ttft_s"), ("TPOT under load", "tpot_s")):
+        found.append(Pair(label, "seconds", *(expected(getattr(s, name)) if s else None for s in sides)))
+    rates = [s.output_tokens_per_s if s else None for s in sides]
+    return [*found, Pair("output tokens/s under load", "rate", rates[0], rates[1])]
 
 
 def _per(value: float | None, gpus: int) -> float | None:

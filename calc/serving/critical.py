@@ -26,13 +26,16 @@ class CriticalPoints:
 
 
 def critical_points(deployment: Deployment) -> CriticalPoints | None:
-    """Closed forms from the operator list of a decode step of one request: weights read W, FLOP per token F, KV bytes per token kv.
+    """Closed forms from the operator list of a decode step of one request (one on each data-parallel rank): weights read W, FLOP per
+    token F, KV bytes per token kv.
 
     batch* = W P / (F BW) with F and W of the weight-bearing operators; context* = W / kv; context_inf = F BW / (P kv).
     """
-    ceilings = deployment.ceilings
+    ceilings, requests = deployment.ceilings, deployment.sharding.data_ranks
     near, far = (
-        step_operators(deployment.model.profile, deployment.sharding, deployment.numbers, decode(1, context), deployment.fusion)
+        step_operators(
+            deployment.model.profile, deployment.sharding, deployment.numbers, decode(requests, context), deployment.fusion
+        )
         for context in (_FAR, 2 * _FAR)
     )
     weights_s = flops_s = 0.0
@@ -48,8 +51,8 @@ def critical_points(deployment: Deployment) -> CriticalPoints | None:
     slope = (_kv(far) - _kv(near)) / _FAR
     bandwidth = ceilings.bandwidth or 1.0
     return CriticalPoints(
-        batch=weights_s / flops_s if flops_s else None,
-        context_kv_equals_weights=weight_bytes / slope if slope > 0 else None,
+        batch=requests * weights_s / flops_s if flops_s else None,
+        context_kv_equals_weights=requests * weight_bytes / slope if slope > 0 else None,
         context_never_compute_bound=flops_s * bandwidth / slope if slope > 0 else None,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from calc.errors import UsageError
 from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
 from calc.operators import work
@@ -11,12 +13,19 @@ from calc.operators.step import is_encoder_only
 from calc.profiles.model import Experts
 from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
+from calc.serving.flow import warnings as flow_warnings
 from calc.serving.offload import host_link, host_stream_s, streaming_pays_tokens
 from calc.serving.phase import Phase, evaluate
 from calc.serving.request import Latency, Workload, latency
 from calc.serving.sensitivity import Change, sensitivity
 from calc.serving.speculation import Draft, Speculation, refused, speculate
+from calc.serving.speculative_round import Round, speculative_round
+from calc.timing import extrapolation
 from calc.units import format_bytes
+
+if TYPE_CHECKING:
+    from calc.serving.load import ServedLoad
+    from calc.serving.plan_option import Demand
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Everything that one screen answers."""
+    """Everything that one screen answers; ``load`` where a demand was stated and speed is answered."""
 
     workload: Workload
     prefill: Phase
@@ -50,6 +59,13 @@ class Estimate:
     capacity: Capacity
     warnings: Warnings
     speculation: Speculation | None = None
+    round: Round | None = None  # where drafts are asked for
+    load: ServedLoad | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the workload fits and the load that was asked about, if any, is carried."""
+        return self.fit.fits and (self.load is None or self.load.answer is not None)
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class Roofline:
     critical: CriticalPoints | None
     warnings: Warnings
     sensitivity: dict[str, tuple[Change, ...]] = field(default_factory=dict)  # by phase
+    round: Round | None = None  # where drafts are asked for and decode is shown
 
 
 def capacity(deployment: Deployment) -> Capacity:
@@ -81,7 +98,8 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     weights_fit = held.weights_bytes_per_gpu <= held.capacity_bytes_per_gpu * held.gpu_memory_utilization
     fits = weights_fit and sequences >= workload.batch_size
     fixed = held.weights_bytes_per_gpu + held.activation_bytes_per_gpu + held.runtime_bytes_per_gpu + held.graph_bytes_per_gpu
-    needed = max((float(c.ideal_bytes(workload.final_context)) for c in question.caches()), default=0.0) * workload.batch_size
+    requests = -(-workload.batch_size // deployment.sharding.data_ranks)  # of the rank that has most
+    needed = max((float(c.ideal_bytes(workload.final_context)) for c in question.caches()), default=0.0) * requests
     used = fixed + int(needed)
     terms = (*held.terms, Term("kv_cache_needed", int(needed), "ideal bytes of the workload"))
     if fits:
@@ -110,8 +128,9 @@ def _streaming(deployment: Deployment, missing_bytes: int) -> tuple[float | None
     return float(host_stream_s(missing_bytes, link)), hidden
 
 
-def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = None) -> Estimate:
-    """Both phases, the request, the memory and the capacity of one workload; with ``draft`` speculative decoding beside it."""
+def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = None, demand: Demand | None = None) -> Estimate:
+    """Both phases, the request, the memory and the capacity of one workload; with ``draft`` speculative decoding beside it, with
+    ``demand`` the steady state of requests of these lengths."""
     fit, held = check_fit(deployment, workload)
     prefill = evaluate(
         deployment, work.prefill(workload.batch_size, workload.input_len, workload.cached_len), answer_speed=fit.fits
@@ -121,10 +140,21 @@ def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = N
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     request = latency(deployment, workload, prefill, decode)
     speculation, warnings = None, deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    warnings += _beyond_fit(deployment, prefill, decode)
+    drafted = None
+    if decode is not None:
+        drafted = speculative_round(deployment, workload, draft, answer_speed=fit.fits)
     if draft is not None and decode is not None:
         speculation, further = _speculation(deployment, workload, draft, request, held)
         warnings += further
-    return Estimate(workload, prefill, decode, request, fit, held, warnings, speculation)
+    load = None
+    if demand is not None and decode is None:
+        raise UsageError(f"{deployment.model.profile.id} is an encoder: it has no steady state of decode", "ask for a batch alone")
+    if demand is not None and deployment.has_rates:
+        from calc.serving.load import served_load  # needs arrays, which a single workload does not
+
+        load = served_load(deployment, workload, demand, draft)
+    return Estimate(workload, prefill, decode, request, fit, held, warnings, speculation, drafted, load)
 
 
 def _speculation(
@@ -157,13 +187,22 @@ def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]
     if "decode" in phases:
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    warnings += _beyond_fit(deployment, prefill, decode)
     timed = {name: phase for name, phase in (("prefill", prefill), ("decode", decode)) if phase is not None and phase.timed}
     changes = {name: sensitivity(deployment, phase.work, phase.time_s) for name, phase in timed.items()}
-    return Roofline(workload, prefill, decode, fit, critical_points(deployment) if decode else None, warnings, changes)
+    points = critical_points(deployment) if decode else None
+    drafted = speculative_round(deployment, workload, answer_speed=fit.fits) if decode else None
+    return Roofline(workload, prefill, decode, fit, points, warnings, changes, drafted)
+
+
+def _beyond_fit(deployment: Deployment, *phases: Phase | None) -> Warnings:
+    """What of the timed operators a user's efficiency file never saw."""
+    timed = [o for phase in phases if phase is not None and phase.timed for o in phase.operators]
+    return extrapolation.warnings(timed, deployment.efficiency)
 
 
 def _length_warnings(deployment: Deployment, workload: Workload, held: Capacity) -> Warnings:
-    found: Warnings = ()
+    found = flow_warnings(deployment, workload.batch_size)
     longest = deployment.model.profile.max_position_embeddings
     if longest and workload.final_context > longest:
         found += (("context_beyond_model", f"{workload.final_context:,} tokens exceed the model's maximum of {longest:,}"),)

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calc.arrays import divide
 from calc.operators import work
-from calc.serving import disaggregation, offload
+from calc.serving import disaggregation
 from calc.serving.deployment import Deployment
+from calc.serving.offload import host_link, host_stream_s
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload, mean_step
+from calc.timing.step_time import Range
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A cache of ``tokens`` kept in host memory: ``restore_s`` over the host link against ``recompute_s``, the prefill of the same
+    tokens. Restoring wins on any link faster than ``break_even_bytes_per_s``."""
+
+    tokens: int
+    bytes_per_rank: float
+    bandwidth_bytes_per_s: float
+    restore_s: float
+    recompute_s: Range
+    break_even_bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -19,7 +35,7 @@ class Handover:
     prefill_per_decode: float
     requests_per_s: float
     transfer: disaggregation.Transfer | None
-    restore: offload.Restore | None
+    restore: Restore | None
 
 
 def handover(deployment: Deployment, workload: Workload) -> Handover:
@@ -33,5 +49,15 @@ def handover(deployment: Deployment, workload: Workload) -> Handover:
         float(ratio),
         float(rate),
         disaggregation.transfer(deployment, workload.input_len, prefill),
-        offload.restore(deployment, workload.input_len),
+        restore(deployment, workload.input_len),
     )
+
+
+def restore(deployment: Deployment, tokens: int) -> Restore | None:
+    """Restore or recompute, for one sequence. None where the host link is not known. The deployment must have rates."""
+    link = host_link(deployment.hardware.profile)
+    if link is None:
+        return None
+    size = disaggregation.rank_cache_bytes(deployment, tokens)
+    recompute = evaluate(deployment, work.prefill(1, tokens)).time_s
+    return Restore(tokens, size, link, float(host_stream_s(size, link)), recompute, float(divide(size, recompute.expected or 0.0)))

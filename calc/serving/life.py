@@ -15,17 +15,22 @@ from calc.serving.request import Workload
 
 #: Output tokens evaluated one by one; longer outputs are sampled evenly (the step time is piecewise affine in the context).
 MAX_POINTS = 4096
+_PARTS = ("floor", "low", "expected", "high")
 
 
 @dataclass(frozen=True)
 class Life:
     """Expected seconds of a batch's life. ``token`` numbers the output tokens from 1 (the first is prefill's); ``context`` is the
-    number of keys its step sees. ``*_s`` of the uncached life are those of the same tokens when every past token is recomputed.
+    number of keys its step sees; ``floor_s`` to ``high_s`` is the range of its latency. ``*_s`` of the uncached life are those of the
+    same tokens when every past token is recomputed.
     ``pays_from`` is the first output token from which the life with a cache is ahead; None within this output it never is."""
 
     token: list[int]
     context: list[int]
     latency_s: list[float]
+    floor_s: list[float]
+    low_s: list[float]
+    high_s: list[float]
     uncached_latency_s: list[float]
     prefill_s: float
     decode_s: float
@@ -63,8 +68,10 @@ def life(deployment: Deployment, workload: Workload) -> Life:
     step = evaluate(deployment, work.decode(batch, np.maximum(context, 1.0)))
     uncached = evaluate(deployment, work.prefill(batch, context))
     prefill_s = float(prefill.time_s.expected or 0.0)
-    latency = np.broadcast_to(np.asarray(step.time_s.expected, dtype=float), token.shape).copy()
-    latency[0] = prefill_s
+    spread = {part: np.broadcast_to(np.asarray(getattr(step.time_s, part), dtype=float), token.shape).copy() for part in _PARTS}
+    for part, values in spread.items():
+        values[0] = float(getattr(prefill.time_s, part) or 0.0)
+    latency = spread["expected"]
     without = np.broadcast_to(np.asarray(uncached.time_s.expected, dtype=float), token.shape).copy()
     weights = _weights(token, np)  # sampled tokens stand for their neighbours
     decode_s = float((latency[1:] * weights[1:]).sum())
@@ -75,6 +82,9 @@ def life(deployment: Deployment, workload: Workload) -> Life:
         token=[int(t) for t in token],
         context=[int(c) for c in context],
         latency_s=latency.tolist(),
+        floor_s=spread["floor"].tolist(),
+        low_s=spread["low"].tolist(),
+        high_s=spread["high"].tolist(),
         uncached_latency_s=without.tolist(),
         prefill_s=prefill_s,
         decode_s=decode_s,

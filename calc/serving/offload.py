@@ -1,31 +1,46 @@
-"""The host's memory as a second storey: weights that stream in every step, and caches that are restored rather than computed again."""
+"""The host's memory as a second storey: weights that stream in every step, layers that the host computes itself.
+
+A layer's time is charged where it runs, layers one after another: t = (1 - share) t_device + max(share t_device, host), written as what
+the host adds to the step.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from calc.arrays import Number, divide
+from calc.arrays import Number, ceil_div, divide, is_plain, maximum, minimum, where
+from calc.errors import UsageError
 from calc.formula import formula
+from calc.memory import host
 from calc.memory.budget import is_unified
-from calc.operators import work
+from calc.memory.weights import stage_bytes
+from calc.operators.operator import Operator
+from calc.operators.work import Work
 from calc.profiles.hardware import HardwareProfile
 from calc.serving.deployment import Deployment
-from calc.serving.disaggregation import rank_cache_bytes
-from calc.serving.phase import evaluate
-from calc.timing.step_time import Range
+from calc.timing.roofline import Bounds
+from calc.timing.step_time import OperatorTime, Range, StepTime
+
+#: Share of a PCIe link's rate that copies reach: 25 of 32 GB/s (generation 4), 50 of 64 (generation 5).
+REACHED = 25 / 32
+#: llama.cpp copies the weights of host layers to the device for products of so many rows, and computes smaller ones on the host
+#: (ggml-cuda.cu, the minimum batch size of offload_op).
+STREAMED_ROWS = 32
+#: llama.cpp's activations are fp32.
+_ROW_BYTES = 4
+_PARTS = ("floor", "low", "expected", "high")
 
 
 @dataclass(frozen=True)
-class Restore:
-    """A cache of ``tokens`` kept in host memory: ``restore_s`` over the host link against ``recompute_s``, the prefill of the same
-    tokens. Restoring wins on any link faster than ``break_even_bytes_per_s``."""
+class HostPart:
+    """What the host takes of a step: ``seconds`` by end of the range, for ``share`` of the step that the device then does not do.
+    ``resource`` is what bounds it: the link (network) or the host's memory."""
 
-    tokens: int
-    bytes_per_rank: float
-    bandwidth_bytes_per_s: float
-    restore_s: float
-    recompute_s: Range
-    break_even_bytes_per_s: float
+    name: str
+    share: Number
+    seconds: dict[str, Number]
+    resource: str
 
 
 def host_link(hardware: HardwareProfile) -> float | None:
@@ -49,8 +64,14 @@ def host_layers_s(
     layer_bytes: Number, tokens: Number, row_bytes: float, *, host_bandwidth: float, link: float, boundaries: int = 1
 ) -> Number:
     """Layers computed on the host: their ``layer_bytes`` (weights and cache) through host memory, and ``tokens`` rows of activations of
-    ``row_bytes`` over the link at every boundary between host and device."""
+    ``row_bytes`` over the link at every boundary between host and device. The host's products are taken to hide behind its memory."""
     return boundaries * tokens * row_bytes / link + layer_bytes / host_bandwidth
+
+
+@formula("max(0, host_s - share * step_s)")
+def added_s(host_s: Number, share: Number, step_s: Number) -> Number:
+    """What the host adds to a step of ``step_s`` whose ``share`` it takes over; nothing where it is the faster one."""
+    return maximum(0.0, host_s - share * step_s)
 
 
 @formula("peak * bytes_per_weight / (2 * link)")
@@ -60,12 +81,129 @@ def streaming_pays_tokens(peak: float, link: float, bytes_per_weight: float = 2.
     return peak * bytes_per_weight / (2 * link)
 
 
-def restore(deployment: Deployment, tokens: int) -> Restore | None:
-    """Restore or recompute, for one sequence. None where the host link is not known. The deployment must have rates."""
-    link = host_link(deployment.hardware.profile)
-    if link is None:
-        return None
+def with_host(deployment: Deployment, operators: Sequence[Operator], work: Work, timed: StepTime) -> StepTime:
+    """A step with what the host adds to it, as an operator of its own after the others; ``work`` is that of one rank."""
+    part = host_part(deployment, operators, work)
+    old = timed.time_s
+    if part is None or old.expected is None or old.floor is None:
+        return timed
+    added = {name: added_s(part.seconds[name], part.share, getattr(old, name)) for name in _PARTS[1:]}
+    if part.resource == "network":  # the link may be busy all the time at best
+        floor = minimum(added_s(part.seconds["floor"], 1.0, old.floor), added["low"])
+    else:
+        floor = minimum(added_s(part.seconds["floor"], part.share, old.floor), added["low"])
+    times = Range(floor, added["low"], added["expected"], added["high"], old.evidence)
+    operator = Operator(part.name, "host", "host", 1, deployment.sharding.ranks, {}, deployment.numbers.compute)
+    bounds = Bounds(0.0, floor, 0.0) if part.resource == "memory" else Bounds(0.0, 0.0, floor)
+    share_s = timed.share_s | {part.resource: timed.share_s[part.resource] + floor}
+    listed = (*timed.operators, OperatorTime(operator, bounds, times)) if timed.operators else ()
+    terms = None if timed.terms_s is None else timed.terms_s | {"host": added["expected"]}
+    return replace(timed, operators=listed, time_s=_ordered(old + times), share_s=share_s, terms_s=terms)
 
-    size = rank_cache_bytes(deployment, tokens)
-    recompute = evaluate(deployment, work.prefill(1, tokens)).time_s
-    return Restore(tokens, size, link, float(host_stream_s(size, link)), recompute, float(divide(size, recompute.expected or 0.0)))
+
+def _ordered(times: Range) -> Range:
+    """Ends that would be equal, in order despite rounding."""
+    assert times.floor is not None and times.low is not None and times.expected is not None and times.high is not None  # noqa: PT018
+    low = maximum(times.floor, times.low)
+    expected = maximum(low, times.expected)
+    return Range(times.floor, low, expected, maximum(expected, times.high), times.evidence)
+
+
+def host_part(deployment: Deployment, operators: Sequence[Operator], work: Work) -> HostPart | None:
+    """What the host takes of a step; None where nothing is left to it. Raises UsageError where a rate that it needs is not known."""
+    options = deployment.memory
+    if options.cpu_offload_bytes:
+        return _streamed(deployment, operators, work)
+    if host.layers_on_host(len(deployment.model.profile.layers()), options.gpu_layers):
+        return _host_layers(deployment, operators, work)
+    return None
+
+
+def _streamed(deployment: Deployment, operators: Sequence[Operator], work: Work) -> HostPart:
+    """Weights that every pass reads over the link: the same share of all layers, of a mixture's experts those that tokens come to."""
+    link = _known_link(deployment)
+    sharding = deployment.sharding
+    held = sum(
+        host.layer_bytes(stage_bytes(deployment.model.profile, sharding, deployment.numbers, stage))
+        for stage in range(sharding.pipeline)
+    )
+    share = min(1.0, deployment.memory.cpu_offload_bytes * sharding.pipeline / held)
+    kinds = deployment.model.profile.layer_kinds
+    read = _bytes(operators, dict.fromkeys(kinds, share), ("weight_bytes",))
+    seconds = host_stream_s(read * _passes(deployment, work), link)
+    return HostPart("host_weights", divide(read, _all_weights(operators)), _by_part(seconds), "network")
+
+
+def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Work) -> HostPart:
+    """The first layers on the host: small steps run there at the bandwidth of its memory; in large ones the weights cross the link."""
+    link, bandwidth = _known_link(deployment), _host_bandwidth(deployment)
+    model, on_device = deployment.model.profile, deployment.memory.gpu_layers
+    names = model.layers()
+    first = names[: host.layers_on_host(len(names), on_device)]
+    counts = model.layer_counts()
+    shares = {name: first.count(name) / counts[name] for name in counts}
+    if on_device == 0:
+        shares["model"] = 1.0  # embedding and output matrix too
+    weights = _bytes(operators, shares, ("weight_bytes",))
+    cache = _bytes(operators, shares, ("kv_read_bytes", "kv_write_bytes", "state_bytes"))
+    crossings = 1 if len(first) < len(names) else 0
+    row = _ROW_BYTES * model.hidden_size
+    small = host_layers_s(weights + cache, work.tokens, row, host_bandwidth=bandwidth, link=link, boundaries=crossings)
+    large = host_stream_s(weights * _passes(deployment, work), link)
+    rows = minimum(work.tokens, deployment.setting.micro_batch)
+    is_large = rows >= STREAMED_ROWS
+    seconds = {name: where(is_large, large / (REACHED if name in _PARTS[2:] else 1.0), small) for name in _PARTS}
+    return HostPart("host_layers", divide(weights, _all_weights(operators)), seconds, "memory")
+
+
+def _by_part(link_s: Number) -> dict[str, Number]:
+    """Seconds over the link by end of the range: its rate at best, what copies reach otherwise."""
+    return {name: link_s / (REACHED if name in _PARTS[2:] else 1.0) for name in _PARTS}
+
+
+def _passes(deployment: Deployment, work: Work) -> Number:
+    """Passes of the model that the tokens of a step take: weights cross once in each."""
+    if work.phase == "decode":
+        return 1
+    tokens, size = work.tokens, deployment.setting.micro_batch
+    return maximum(ceil_div(tokens, size) if is_plain(tokens) else -((-tokens) // size), 1)
+
+
+def _bytes(operators: Sequence[Operator], shares: dict[str, float], names: tuple[str, ...]) -> Number:
+    """Bytes of all calls on one rank, of each kind of layer the share that is on the host."""
+    total: Number = 0.0
+    for operator in operators:
+        share = shares.get(operator.layers, 0.0)
+        if share:
+            total = total + sum(getattr(operator, n) for n in names) * (operator.count * share)
+    return total
+
+
+def _all_weights(operators: Sequence[Operator]) -> Number:
+    total: Number = 0.0
+    for operator in operators:
+        total = total + operator.weight_bytes * operator.count
+    return total
+
+
+def _known_link(deployment: Deployment) -> float:
+    hardware = deployment.hardware.profile
+    link = host_link(hardware)
+    if link is not None:
+        return link
+    if is_unified(hardware):
+        raise UsageError(f"{hardware.id} shares one memory with its host", "leave nothing to the host: it frees no memory")
+    raise UsageError(
+        f"the link between {hardware.id} and its host is not known",
+        "state interconnect.pcie_gb_per_s_per_direction in a profile of your own",
+    )
+
+
+def _host_bandwidth(deployment: Deployment) -> float:
+    found = deployment.memory.host_bandwidth_bytes_per_s
+    if found is None:
+        raise UsageError(
+            "the bandwidth of the host's memory is not known, in which layers beyond --n-gpu-layers run",
+            "give --host-memory-bandwidth: two channels of DDR5-5600 move 89.6GB at best",
+        )
+    return found

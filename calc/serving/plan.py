@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from calc.errors import UsageError
+from calc.errors import UsageError, did_you_mean, require
+from calc.operators import work
+from calc.operators.operator import Operator
+from calc.operators.step import step_operators
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving import cost
 from calc.serving.cost import Price, TokenCost
 from calc.serving.deployment import Deployment, Warnings
-from calc.serving.plan_option import Demand, GoalName, Objectives, Option, Rules, Shortfall, room
+from calc.serving.plan_memory import framed, option
+from calc.serving.plan_option import Demand, GoalName, Objectives, Option, Rules, Shortfall
 from calc.serving.plan_space import Space, deployments
 from calc.serving.traffic import Traffic
+from calc.timing import extrapolation
 from calc.timing.step_time import Range
 
+#: Reasons that are named where nothing on a device can be answered: splits differ in figures alone.
+_MOST_REASONS = 3
 GOALS: tuple[GoalName, ...] = ("cost", "gpus", "tpot", "ttft", "throughput")
 
 
@@ -36,6 +43,11 @@ class Question:
     prices: dict[str, float] = field(default_factory=dict)
     space: Space = field(default_factory=Space)
     top: int = 5
+
+    def __post_init__(self) -> None:
+        if self.goal not in GOALS:
+            raise UsageError(f"unknown goal {self.goal!r}", did_you_mean(self.goal, GOALS) or "known: " + ", ".join(GOALS))
+        require(self.top, "top", 1, 1000)
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,15 @@ def plan(question: Question, progress: Callable[[], None] = lambda: None) -> Pla
     if answers:
         first = answers[0]
         warnings += [*first.deployment.warnings, *first.option.held.warnings]
+        warnings += extrapolation.warnings(_operators(first, question.traffic), first.deployment.efficiency)
     return Plan(question, tuple(answers), tuple(options), counts, tuple(dict.fromkeys(warnings)))
+
+
+def _operators(chosen: Answer, traffic: Traffic) -> Iterator[Operator]:
+    """The operators of an answer at its largest batch, prompt and mean context of the request that holds the objectives."""
+    held, tail = chosen.deployment, traffic.tail
+    for step in (work.prefill(1, tail.input_len, tail.cached_len), work.decode(chosen.batch_limit, tail.mean_context)):
+        yield from step_operators(held.model.profile, held.sharding, held.numbers, step, held.fusion)
 
 
 def best_of(option: Option, goal: GoalName) -> tuple[tuple[float, ...], int] | None:
@@ -187,22 +207,22 @@ def _options(
     progress: Callable[[], None],
 ) -> list[Option]:
     rules = Rules(question.traffic, question.objectives, question.demand, question.space.max_gpus, question.conservative)
-    length = question.space.base.memory.max_model_len or question.traffic.longest
     base = question.space.base
-    memory = replace(base.memory, max_model_len=length, cached_tokens=question.traffic.prefix)
-    space = replace(question.space, base=replace(base, memory=memory))
+    space = replace(question.space, base=replace(base, memory=framed(base.memory, question.traffic)))
     refused: dict[str, int] = {}
     found = []
-    for deployment in deployments(space, question.model, hardware, refused):
+    for deployment, draft in deployments(space, question.model, hardware, refused):
         if not deployment.has_rates:
             refused |= {message: 1 for code, message in deployment.warnings if code in ("no_rate", "no_link")}
             continue
-        held = deployment.engine.capacity(deployment.question())
-        fitting = room(held, question.traffic, conservative=question.conservative)
-        found.append(Option(deployment, held, price, rules, fitting))
+        try:
+            found.append(option(deployment, price, rules, draft))
+        except UsageError as error:  # more left to the host than this split's share of the layers
+            refused[error.message] = refused.get(error.message, 0) + 1
+            continue
         progress()
     if not found:
-        warnings += [("not_answered", message) for message in refused]
+        warnings += [("not_answered", message) for message in list(refused)[:_MOST_REASONS]]
     return found
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from calc.errors import UsageError, require
 from calc.memory.budget import Capacity
-from calc.memory.capacity import mixed_concurrency
 from calc.serving import batching
 from calc.serving.cost import Price
 from calc.serving.deployment import Deployment
-from calc.serving.replica import Load, Replica, replica
+from calc.serving.replica import LOADED, SATURATED, Load, Replica, replica
+from calc.serving.speculation import Draft
 from calc.serving.traffic import Traffic
 
 GoalName = Literal["cost", "gpus", "tpot", "ttft", "throughput"]
@@ -32,6 +33,10 @@ class Objectives:
     tpot_s: float | None = None
     e2e_s: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            require(getattr(self, name), name, 0.0)
+
     def given(self) -> dict[str, float]:
         """Objectives that were set, by the name of the figure they hold."""
         return {n: v for n in ("ttft_s", "tpot_s", "e2e_s") if (v := getattr(self, n)) is not None}
@@ -45,6 +50,13 @@ class Demand:
     request_rate: float | None = None
     concurrency: int | None = None
     headroom: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.request_rate is not None and self.concurrency is not None:
+            raise UsageError("a request rate and a number of users contradict each other", "say one of them")
+        require(self.request_rate, "request_rate", 1e-12, 1e12)
+        require(self.concurrency, "concurrency", 1, 1 << 24)
+        require(self.headroom, "headroom", 0.0, 0.95)
 
     @property
     def closed(self) -> bool:
@@ -95,16 +107,26 @@ class Rules:
         """``expected``, or ``high`` when conservative."""
         return "high" if self.conservative else "expected"
 
+    @property
+    def composition(self) -> str:
+        """Which fitted effect the steps take: as published throughput was measured where nothing but throughput is asked for (all
+        requests wait from the start), else as under a stated load."""
+        demand = self.demand
+        offline = demand.request_rate is None and demand.concurrency is None and not self.objectives.given()
+        return SATURATED if offline else LOADED
+
 
 @dataclass(frozen=True)
 class Option:
-    """A deployment of one replica with its memory. ``room`` is how many requests find memory at once, ``limit`` how many run."""
+    """A deployment of one replica with its memory, and its draft. ``room`` is how many requests find memory at once, ``limit`` how many
+    run."""
 
     deployment: Deployment
     held: Capacity
     price: Price | None
     rules: Rules
     room: float
+    draft: Draft | None = None
 
     @property
     def ranks(self) -> int:
@@ -126,7 +148,7 @@ class Option:
         """Requests at once that the engine takes: as asked, else its default; llama.cpp takes as many slots as it is told to."""
         if self.deployment.engine.NAME == "llama.cpp":
             return self.deployment.memory.max_num_seqs or LLAMA_CPP_SLOTS
-        return self.held.max_num_seqs or 1 << 16
+        return self.held.sequence_limit or 1 << 16
 
     @cached_property
     def replica(self) -> Replica:
@@ -140,7 +162,9 @@ class Option:
         elif demand.concurrency is not None:
             points |= {demand.users(r) for r in range(1, self.most_replicas + 1) if demand.users(r) <= self.limit}
         traffic = self.rules.traffic.cached_in_blocks(self.held.block_tokens)
-        return replica(self.deployment, self.held, traffic, np.array(sorted(points), dtype=float), closed=demand.closed)
+        loads = np.array(sorted(points), dtype=float)
+        kind = self.rules.composition
+        return replica(self.deployment, self.held, traffic, loads, closed=demand.closed, draft=self.draft, composition=kind)
 
     @cached_property
     def load(self) -> Load:
@@ -245,12 +269,3 @@ class Option:
         if held.kv_cache_bytes_per_gpu <= 0:
             return Shortfall("weights", float(fixed), usable)
         return Shortfall("kv_cache", float(self.room if self.held.fits else min(self.room, held.max_concurrency)), 1.0)
-
-
-def room(held: Capacity, traffic: Traffic, *, conservative: bool) -> float:
-    """Requests that find memory at once: each at the mean length of its life (they start and end at different moments).
-    ``conservative``: all at their full length, and the cache at the low end of its range. llama.cpp reserves full lengths anyway."""
-    lengths = traffic.in_flight
-    if conservative or held.engine.endswith("llama.cpp"):
-        lengths = [(share, r.input_len + r.output_len) for (share, _), r in zip(lengths, traffic.requests, strict=True)]
-    return mixed_concurrency(held, lengths, traffic.prefix, least=conservative)

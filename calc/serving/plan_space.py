@@ -14,6 +14,7 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+from calc.serving.speculation import Draft, Drafting
 
 #: Pipeline stages that are tried unless some are asked for: deeper pipes are not run in practice.
 PIPELINE_SIZES = (1, 2, 3, 4, 6, 8)
@@ -35,6 +36,8 @@ class Space:
     tensor: tuple[int, ...] | None = None
     pipeline: tuple[int, ...] | None = None
     max_gpus: int = 64
+    drafting: Drafting | None = None
+    speculative_tokens: tuple[int, ...] = (0,)
 
 
 def splits(space: Space, model: ModelProfile, hardware: HardwareProfile) -> Iterator[tuple[int, int, bool]]:
@@ -56,18 +59,23 @@ def splits(space: Space, model: ModelProfile, hardware: HardwareProfile) -> Iter
 
 def deployments(
     space: Space, model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], refused: dict[str, int]
-) -> Iterator[Deployment]:
-    """Settled deployments of one replica on one kind of device. Splits that do not divide the model are passed over silently; other
-    refusals (a type that the device lacks) are counted in ``refused`` by their message."""
+) -> Iterator[tuple[Deployment, Draft | None]]:
+    """Settled deployments of one replica on one kind of device, each with its draft. Splits that do not divide the model (or the draft)
+    are passed over silently; other refusals (a type that the device lacks) are counted in ``refused`` by their message."""
     base = space.base
     formats = list(
         itertools.product(
-            space.engines, space.quantizations, space.kv_cache_dtypes, space.max_num_seqs, space.max_num_batched_tokens
+            space.engines,
+            space.quantizations,
+            space.kv_cache_dtypes,
+            space.max_num_seqs,
+            space.max_num_batched_tokens,
+            space.speculative_tokens,
         )
     )
     divides: dict[tuple[int, bool], bool] = {}
     for tensor, pipeline, experts in splits(space, model.profile, hardware.profile):
-        for engine, quantization, kv_cache_dtype, seqs, tokens in formats:
+        for engine, quantization, kv_cache_dtype, seqs, tokens, drafts in formats:
             if divides.get((tensor, experts)) is False:
                 continue
             options = replace(
@@ -83,10 +91,12 @@ def deployments(
                     base.memory,
                     max_num_seqs=seqs or base.memory.max_num_seqs,
                     max_num_batched_tokens=tokens or base.memory.max_num_batched_tokens,
+                    speculative_tokens=drafts,
                 ),
             )
             try:
                 found = resolve(model, hardware, options)
+                draft = space.drafting.draft(found) if space.drafting else None
             except UsageError as error:
                 refused[error.message] = refused.get(error.message, 0) + 1
                 continue
@@ -96,8 +106,8 @@ def deployments(
                 continue
             if (tensor, experts) not in divides:
                 divides[tensor, experts] = _divides(found)
-            if divides[tensor, experts]:
-                yield found
+            if divides[tensor, experts] and (draft is None or draft.deployment is None or _divides(draft.deployment)):
+                yield found, draft
 
 
 def _divides(deployment: Deployment) -> bool:

@@ -52,8 +52,8 @@ class Remedies:
 
 def room(deployment: Deployment, length: int, wanted: int) -> float:
     """Requests of ``length`` tokens that find memory, the engine being set up for ``wanted`` of them."""
-    given = deployment.memory.max_num_seqs
-    seqs = given if given is None or given >= wanted else wanted
+    given, each = deployment.memory.max_num_seqs, -(-wanted // deployment.sharding.data_ranks)
+    seqs = given if given is None or given >= each else each
     question = deployment.question(max_model_len=length, max_num_seqs=seqs)
     held = deployment.engine.capacity(question)
     return float(concurrency(held, length, deployment.memory.cached_tokens)) if held.fits else 0.0
@@ -71,7 +71,14 @@ def find(
             return False
 
     deployment = resolve(model, hardware, options)
-    requests = room(deployment, length, wanted)
+    requests, stored = room(deployment, length, wanted), _weights_bytes(deployment)
+
+    def lighter(form: str) -> bool:
+        try:
+            return _weights_bytes(resolve(model, hardware, replace(options, quantization=form))) < stored
+        except UsageError:  # a format that the device lacks
+            return False
+
     return Remedies(
         wanted=wanted,
         length=length,
@@ -85,8 +92,8 @@ def find(
             lambda form: holds(replace(options, kv_cache_dtype=form, cache_type_k=None, cache_type_v=None)),
         ),
         quantization=_first(
-            _lighter(deployment),
-            lambda form: holds(replace(options, quantization=form)),
+            _WEIGHT_FORMATS.get(deployment.engine.NAME, _WEIGHT_FORMATS[""]),
+            lambda form: lighter(form) and holds(replace(options, quantization=form)),
         ),
     )
 
@@ -130,14 +137,9 @@ def _on(options: DeploymentOptions, split: tuple[int, int, int]) -> DeploymentOp
     return replace(options, gpus=None, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline, memory=memory)
 
 
-def _lighter(deployment: Deployment) -> tuple[str, ...]:
-    """Weight formats with fewer bits than those in use."""
-    from calc.numerics import weight_format
-
-    numbers = deployment.numbers
-    used = min([f.nominal_bits for f in numbers.roles.values()] or [numbers.default.nominal_bits])
-    forms = _WEIGHT_FORMATS.get(deployment.engine.NAME, _WEIGHT_FORMATS[""])
-    return tuple(form for form in forms if weight_format(form).nominal_bits < used)
+def _weights_bytes(deployment: Deployment) -> int:
+    """Weights per GPU as the engine's law counts them: those of the file where it was read, not the nominal bits of its format."""
+    return deployment.engine.capacity(deployment.question()).weights_bytes_per_gpu
 
 
 def _first(forms: tuple[str, ...], holds: Callable[[str], bool]) -> str | None:

@@ -14,6 +14,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.phase import evaluate
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency
+from calc.timing.network import Link
 from calc.timing.step_time import Range
 
 #: Terms of the calibrated model that count launches and other costs a layer or sequence.
@@ -51,13 +52,18 @@ def _better(deployment: Deployment) -> list[tuple[str, Deployment]]:
         ("bandwidth", replace(deployment, ceilings=replace(ceilings, bandwidth=bandwidth, read_bandwidth=read))),
         ("compute", replace(deployment, ceilings=replace(ceilings, peaks=peaks))),
     ]
-    if ceilings.link:
-        wires = replace(ceilings.link, bandwidth=2 * ceilings.link.bandwidth, local_bandwidth=2 * ceilings.link.local_bandwidth)
-        found.append(("link", replace(deployment, ceilings=replace(ceilings, link=wires))))
+    if ceilings.link or any(ceilings.links.values()):
+        links = {kind: _twice(wires) for kind, wires in ceilings.links.items()}
+        found.append(("link", replace(deployment, ceilings=replace(ceilings, link=_twice(ceilings.link), links=links))))
     found.append(("launch", replace(deployment, efficiency=_launched_faster(deployment.efficiency))))
     numbers = replace(deployment.numbers, keys=halved(deployment.numbers.keys), values=halved(deployment.numbers.values))
     found.append(("kv_cache_format", replace(deployment, numbers=numbers)))
     return found
+
+
+def _twice(wires: Link | None) -> Link | None:
+    """A link of twice the rate, inside hosts and between them."""
+    return wires and replace(wires, bandwidth=2 * wires.bandwidth, local_bandwidth=2 * wires.local_bandwidth)
 
 
 def _launched_faster(model: Efficiency | Calibrated) -> Efficiency | Calibrated:

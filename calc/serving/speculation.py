@@ -28,6 +28,14 @@ MAX_DRAFTS = 32
 NGRAM = "ngram"
 
 
+def check_acceptance(rates: Sequence[float]) -> None:
+    """Refuse rates outside 0..1, and none at all. Raises UsageError."""
+    if not rates:
+        raise UsageError("speculation needs an acceptance rate", "say --acceptance 0.7, or one rate a position: 0.8,0.6,0.5")
+    for rate in rates:
+        require(rate, "acceptance", 0.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Draft:
     """What proposes tokens. ``acceptance`` holds the probability that a draft is kept if all before it were, by position; the last one
@@ -40,10 +48,7 @@ class Draft:
     part_of_model: bool = False  # loaded with the model, whose memory law counts it
 
     def __post_init__(self) -> None:
-        if not self.acceptance:
-            raise UsageError("speculation needs an acceptance rate", "say --acceptance 0.7, or one rate a position: 0.8,0.6,0.5")
-        for rate in self.acceptance:
-            require(rate, "acceptance", 0.0, 1.0)
+        check_acceptance(self.acceptance)
         require(self.tokens, "speculative_tokens", 0, 1024)
 
     def bytes_per_gpu(self, final_context: int, batch_size: int) -> int:
@@ -52,11 +57,36 @@ class Draft:
             return 0
         question = self.deployment.question(max_model_len=final_context)
         caches = max((float(c.ideal_bytes(final_context)) for c in question.caches()), default=0.0)
-        return self.deployment.engine.capacity(question).weights_bytes_per_gpu + int(caches * batch_size)
+        requests = -(-batch_size // self.deployment.sharding.data_ranks)
+        return self.deployment.engine.capacity(question).weights_bytes_per_gpu + int(caches * requests)
 
     def by_position(self, drafts: int) -> tuple[float, ...]:
         """Acceptance of each of so many drafts."""
         return tuple(self.acceptance[min(i, len(self.acceptance) - 1)] for i in range(drafts))
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """What was asked of speculation, apart from the number of drafts: ``acceptance`` by position, and what drafts (a model, lookups, or
+    None for the model's own next-token layers)."""
+
+    acceptance: tuple[float, ...]
+    model: Loaded[ModelProfile] | None = None
+    looked_up: bool = False
+
+    def __post_init__(self) -> None:
+        check_acceptance(self.acceptance)
+
+    @property
+    def name(self) -> str | None:
+        """What was named to draft; None: the model's own layers."""
+        return NGRAM if self.looked_up else self.model.name if self.model else None
+
+    def draft(self, deployment: Deployment) -> Draft | None:
+        """The draft of a deployment; None where it drafts no tokens. Raises UsageError where it cannot draft so."""
+        if not deployment.memory.speculative_tokens:
+            return None
+        return draft_for(deployment, self.acceptance, self.model, looked_up=self.looked_up)
 
 
 @dataclass(frozen=True)
@@ -115,7 +145,10 @@ def draft_for(
         fusion=deployment.fusion,
         memory=MemoryOptions(engine_version=deployment.memory.engine_version),
     )
-    return Draft(model.name, resolve(model, deployment.hardware, options), acceptance, tokens)
+    found = resolve(model, deployment.hardware, options)
+    if deployment.sharding.is_wide:  # each rank drafts for its own requests
+        found = replace(found, sharding=replace(found.sharding, data=deployment.sharding.data, expert_parallel=True))
+    return Draft(model.name, found, acceptance, tokens)
 
 
 def next_token_draft(deployment: Deployment) -> Deployment:
@@ -136,12 +169,13 @@ def next_token_draft(deployment: Deployment) -> Deployment:
 def _of_profile(deployment: Deployment, profile: ModelProfile) -> Deployment:
     """The deployment with a part of its model: same formats and ranks, in one pipeline stage."""
     efficiency = deployment.efficiency
+    setting = replace(deployment.setting, layers=profile.num_hidden_layers, layer_split=1, stages=1)
     if isinstance(efficiency, Calibrated):
-        efficiency = Calibrated(
-            efficiency.effects, replace(efficiency.setting, layers=profile.num_hidden_layers, layer_split=1), efficiency.scale
-        )
+        efficiency = Calibrated(efficiency.effects, setting, efficiency.scale)
     loaded: Loaded[ModelProfile] = replace(deployment.model, profile=profile)
-    return replace(deployment, model=loaded, sharding=replace(deployment.sharding, pipeline=1), efficiency=efficiency)
+    sharding = replace(deployment.sharding, pipeline=1)
+    memory = replace(deployment.memory, cpu_offload_bytes=0, gpu_layers=None)  # what stays on the host is of the model's own layers
+    return replace(deployment, model=loaded, sharding=sharding, efficiency=efficiency, setting=setting, memory=memory)
 
 
 def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: Range) -> Speculation:

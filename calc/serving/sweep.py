@@ -7,6 +7,7 @@ own. A point that does not fit is a row with ``fits`` False and no times.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,11 @@ from calc.operators.step import is_encoder_only
 from calc.serving.cost import profile_price, usd_per_hour, usd_per_million
 from calc.serving.deployment import Deployment
 from calc.serving.phase import timed_step
-from calc.serving.request import bends, end_to_end_s, smallest_chunk
+from calc.serving.request import end_to_end_s
+from calc.serving.speculation import Drafting
+from calc.serving.sweep_drafts import Rounds
+from calc.serving.sweep_load import Loads
+from calc.serving.sweep_mean import MeanStep
 from calc.serving.sweep_memory import HeldByLength
 from calc.timing.step_time import Range, StepTime, overhead_rules
 
@@ -27,30 +32,39 @@ CHUNK_POINTS = 1 << 15
 _MOST_WORKERS = 4
 
 WORK_AXES = ("batch_size", "input_len", "output_len", "context_len", "cached_len")
+LOAD_AXES = ("concurrency", "request_rate")
 _TIMES = ("floor", "low", "expected", "high")
 
 
 @dataclass(frozen=True)
 class WorkAxes:
-    """Values of each workload axis; ``context_len`` None: the mean context of the request."""
+    """Values of each workload axis; ``context_len`` None: the mean context of the request. ``concurrency`` (users) or ``request_rate``
+    (requests/s) state loads; None: none."""
 
     batch_size: Sequence[int] = (1,)
     input_len: Sequence[int] = (1024,)
     output_len: Sequence[int] = (256,)
     context_len: Sequence[int | None] = (None,)
     cached_len: Sequence[int] = (0,)
+    concurrency: Sequence[int | None] = (None,)
+    request_rate: Sequence[float | None] = (None,)
 
     @property
     def points(self) -> int:
         """Size of the cross product."""
-        return len(self.batch_size) * len(self.input_len) * len(self.output_len) * len(self.context_len) * len(self.cached_len)
+        return math.prod(len(getattr(self, name)) for name in (*WORK_AXES, *LOAD_AXES))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether loads are stated."""
+        return any(value is not None for name in LOAD_AXES for value in getattr(self, name))
 
     def chunks(self, limit: int = CHUNK_POINTS) -> Iterator[WorkAxes]:
         """Parts of at most ``limit`` points, in the order of the cross product (the first axis slowest)."""
         if self.points <= limit:
             yield self
             return
-        for name in WORK_AXES:
+        for name in (*WORK_AXES, *LOAD_AXES):
             values = getattr(self, name)
             if len(values) > 1:
                 rest = self.points // len(values)
@@ -78,11 +92,13 @@ def check_size(points: int) -> None:
 class Sweep:
     """The sweep of one deployment, part by part; what its memory holds at a length is asked once."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, drafting: Drafting | None = None) -> None:
         self.deployment = deployment
         self._held = HeldByLength(deployment)
-        self._bends = bends(deployment)
-        self._chunk = smallest_chunk(deployment)
+        self._mean = MeanStep(deployment)
+        draft = drafting.draft(deployment) if drafting else None
+        self._rounds = Rounds(deployment, draft) if drafting else None
+        self._loads = Loads(deployment, draft)
         self._encoder = is_encoder_only(deployment.model.profile)
 
     def parts(self, axes: WorkAxes, workers: int | None = None) -> Iterator[dict[str, Any]]:
@@ -115,8 +131,8 @@ class Sweep:
         """Columns (numpy arrays of ``axes.points`` entries, NaN where not answered); arrays of text for ``bound``."""
         import numpy as np
 
-        batch, prompt, output, context, cached = _grid(axes, np)
-        shape = np.broadcast_shapes(batch.shape, prompt.shape, output.shape, context.shape, cached.shape)
+        batch, prompt, output, context, cached, users, rates = grid = list(_grid(axes, np))
+        shape = np.broadcast_shapes(*(a.shape for a in grid))
         shown = np.where(np.isnan(context), prompt + output // 2, context)
         final = np.maximum(prompt + output, np.where(np.isnan(context), 0, context))
         sequences, concurrency, kv_tokens = self._held.at(final)
@@ -127,7 +143,14 @@ class Sweep:
         }  # fmt: skip
         if self.deployment.has_rates:
             times = self._times(batch, prompt, output, shown, cached, np)
+            if self._rounds and not self._encoder:
+                both = self._rounds.fits(batch, final)
+                drafted = self._rounds.columns(batch, prompt, output, _range("prefill_s", times), _range("tpot_s", times))
+                times |= drafted if both.all() else {k: _blank(v, both, np) for k, v in drafted.items()}
             columns |= times if fits.all() else {k: _blank(v, fits, np) for k, v in times.items()}
+            if axes.is_loaded and not self._encoder:
+                columns |= {"concurrency": users, "request_rate": rates}
+                columns |= self._loads.columns(prompt, output, cached, users, rates)
         return {name: np.broadcast_to(value, shape).reshape(-1) for name, value in columns.items()}
 
     def _times(self, batch: Any, prompt: Any, output: Any, shown: Any, cached: Any, np: Any) -> dict[str, Any]:
@@ -139,7 +162,7 @@ class Sweep:
             columns |= _parts("e2e_s", whole) | {"decode_share": np.zeros(())}
         else:
             decode = timed_step(self.deployment, work.decode(batch, shown))
-            mean = self._mean_step(batch, prompt, output, np)
+            mean = self._mean.at(batch, prompt, output)
             rest = mean * (output - 1)
             whole = end_to_end_s(prefill.time_s, mean, output)
             columns |= _parts("decode_s", decode.time_s) | _parts("tpot_s", mean) | _parts("e2e_s", whole)
@@ -152,43 +175,21 @@ class Sweep:
                 columns["usd_per_million_output_tokens"] = usd_per_million(hourly, columns["output_tokens_per_s"])
         return columns | bound
 
-    def _mean_step(self, batch: Any, prompt: Any, output: Any, np: Any) -> Range:
-        """Mean decode step: every part of the steps that is affine in the context, at its own mean context."""
-        first = prompt + 1
-        last = np.maximum(first, prompt + output - 1)
-        total: Range | None = None
-        for low, high in array_pieces(first, last, self._bends, self._chunk):
-            steps = np.maximum(high - low + 1, 0)
-            part = timed_step(self.deployment, work.decode(batch, (low + high) / 2)).time_s * (steps / (last - first + 1))
-            total = part if total is None else total + part
-        assert total is not None
-        return total
-
-
-def array_pieces(first: Any, last: Any, bends: list[int], chunk: int | None) -> Iterator[tuple[Any, Any]]:
-    """The pieces of ``request.pieces`` for arrays: (first, last) of each; pieces without steps end before they begin."""
-    import numpy as np
-
-    edges = sorted({b for b in bends if (b >= first.min()) and (b < last.max())})
-    if chunk:
-        low, high = int(first.min()), int(last.max())
-        edges = sorted({*edges, *range(-(-low // chunk) * chunk, high, chunk)})
-    start = first
-    for edge in edges:
-        end = np.clip(edge, start - 1, last)
-        yield start, end
-        start = np.maximum(start, end + 1)
-    yield start, last
-
 
 def _grid(axes: WorkAxes, np: Any) -> Iterator[Any]:
-    for dimension, name in enumerate(WORK_AXES):
+    names = (*WORK_AXES, *LOAD_AXES)
+    for dimension, name in enumerate(names):
         values = np.array([np.nan if v is None else v for v in getattr(axes, name)], dtype=float)
-        yield values.reshape([-1 if d == dimension else 1 for d in range(len(WORK_AXES))])
+        yield values.reshape([-1 if d == dimension else 1 for d in range(len(names))])
 
 
 def _parts(name: str, value: Range) -> dict[str, Any]:
     return {f"{name}_{part}": getattr(value, part) for part in _TIMES}
+
+
+def _range(name: str, columns: dict[str, Any]) -> Range:
+    floor, low, expected, high = (columns[f"{name}_{part}"] for part in _TIMES)
+    return Range(floor, low, expected, high, "")
 
 
 def _blank(value: Any, fits: Any, np: Any) -> Any:
@@ -217,5 +218,6 @@ def unanswered(axes: WorkAxes) -> dict[str, Any]:
 
     grid = list(_grid(axes, np))
     shape = np.broadcast_shapes(*(a.shape for a in grid))
-    columns = {name: np.broadcast_to(a, shape).reshape(-1) for name, a in zip(WORK_AXES, grid, strict=True)}
+    names = (*WORK_AXES, *LOAD_AXES)
+    columns = {name: np.broadcast_to(a, shape).reshape(-1) for name, a in zip(names, grid, strict=True)}
     return columns | {"fits": np.zeros(axes.points, dtype=bool)}

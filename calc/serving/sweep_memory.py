@@ -62,8 +62,9 @@ class HeldByLength:
 
     def _together(self, held: Capacity, lengths: Any, np: Any) -> Any:
         memory = self._deployment.memory
-        room = np.minimum(figures.concurrency(held, lengths, memory.cached_tokens), held.max_num_seqs or 1 << 20)
-        sequences = np.floor(np.broadcast_to(room, lengths.shape)) if weights_fit(held) else np.zeros(lengths.shape)
+        room = np.minimum(figures.group_concurrency(held, lengths, memory.cached_tokens), held.max_num_seqs or 1 << 20)
+        whole = np.floor(np.broadcast_to(room, lengths.shape)) * held.data_ranks
+        sequences = whole if weights_fit(held) else np.zeros(lengths.shape)
         if memory.max_model_len:
             return np.stack([sequences, *(np.full(lengths.shape, float(v)) for v in (held.max_concurrency, held.kv_tokens))])
         cached = [r for r in held.ranks if r.pool.cache.layers]
@@ -72,7 +73,7 @@ class HeldByLength:
         else:
             printed = [
                 (
-                    min(r.pool.printed_concurrency(r.kv.bytes, n) for r in cached),
+                    min(r.pool.printed_concurrency(r.kv.bytes, n) for r in cached) * held.data_ranks,
                     float(int(min(float(r.pool.printed_tokens(r.kv.bytes, n)) for r in cached))),
                 )
                 for n in map(int, lengths)

@@ -16,7 +16,7 @@ GOAL = (*ASK, "-i", "1024", "--output-len", "256", "--tpot-slo", "30ms", "--ttft
 
 
 def test_answer_names_deployment_limits_and_command():
-    shown = answered(*GOAL).stdout
+    shown = answered(*GOAL, "--tpot-slo", "15ms").stdout  # less than the weights take to cross the memory of an L40S
     for words in ("vllm serve meta-llama/", "USD/h", "TTFT at", "limited by", "Why the next cheaper ones fail", "USD/Mtok"):
         assert words in shown, words
 
@@ -58,6 +58,40 @@ def test_engine_args_prints_only_the_command():
 )
 def test_each_engine_speaks_its_own_words(engine, start):
     assert answered(*ASK, "--engine", engine, "--engine-args").stdout.startswith(start)
+
+
+def test_drafts_are_tried_named_and_started():
+    drafts = (
+        "--speculative-tokens",
+        "0,3",
+        "--acceptance",
+        "0.9",
+        "--draft-model",
+        "ngram",
+        "--minimise",
+        "tpot",
+        "--max-gpus",
+        "2",
+    )
+    document = answered(*ASK, *drafts, "--json").json
+    best = document["results"]["answers"][0]
+    assert best["speculative_tokens"] == 3
+    assert "num_speculative_tokens" in best["launch"]
+    assert (document["inputs"]["acceptance"], document["inputs"]["draft_model"]) == ([0.9], "ngram")
+    assert "3 drafts" in answered(*ASK, *drafts).stdout
+
+
+def test_prefill_and_decode_apart():
+    ask = ("plan", "llama-3.1-8b", "--hardware", "h100-sxm5-80gb", "-i", "4k", "--request-rate", "20", "--tpot-slo", "20ms")
+    found = answered(*ask, "--disaggregated", "--json").json["results"]
+    (best,) = found["disaggregated"]
+    assert best["gpus"] == best["prefill"]["gpus"] + best["decode"]["gpus"]
+    assert best["kv_transfer"]["exposed_s"] <= best["kv_transfer"]["time_s"]
+    assert best["tpot_s"]["expected"] <= 0.02
+    shown = answered(*ask, "--disaggregated", "--explain").stdout
+    assert "prefill per decode replica" in shown
+    assert "Prefill and decode apart" in shown
+    assert "disaggregated" not in answered(*ask, "--json").json["results"]
 
 
 def test_nothing_meets_it():
@@ -120,6 +154,15 @@ def test_a_broken_trace_is_named_by_line(tmp_path: Path, name: str, content: str
         ((*ASK, "-i", "p50=4k,p95=1k"), "shorter"),
         ((*ASK, "-i", "q50=4k"), "no percentile"),
         ((*ASK, "--headroom", "1.5"), "--headroom"),
+        ((*ASK, "--disaggregated"), "--disaggregated needs --request-rate"),
+        ((*ASK, "--speculative-tokens", "2"), "--speculative-tokens needs --acceptance"),
+        ((*ASK, "--acceptance", "0.5"), "--acceptance needs --speculative-tokens"),
+        ((*ASK, "--speculative-tokens", "2", "--acceptance", "1.5"), "--acceptance"),
+        ((*ASK, "--speculative-tokens", "2", "--acceptance", "0.5"), "no next-token layers"),
+        ((*ASK, "--request-rate", "-1"), "--request-rate"),
+        ((*ASK, "-i", "0"), "--input-len"),
+        ((*ASK, "--cpu-offload-gb", "500"), "exceeds"),
+        ((*ASK, "--engine", "llama.cpp", "--n-gpu-layers", "4"), "--host-memory-bandwidth"),
         ((*ASK, "--max-model-len", "100"), "--max-model-len"),
         (("plan", "llama-3.1-8b", "--hardware", "mi300a"), "no price is known"),
         (("plan", "llama-3.1-8b", "--hardware", "h200"), "unknown hardware"),

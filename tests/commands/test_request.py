@@ -68,6 +68,21 @@ def test_where_the_cache_goes():
     assert kept["restore_s"] == pytest.approx(kept["bytes_per_rank"] / kept["bandwidth_bytes_per_s"])
 
 
+def test_each_token_has_its_range_and_the_timeline_is_drawn(tmp_path):
+    tokens = results("request", *PAIR, "--output-len", "32")["tokens"]
+    ends = [tokens[k] for k in ("latency_floor_s", "latency_low_s", "latency_s", "latency_high_s")]
+    assert all(a <= b <= c <= d for a, b, c, d in zip(*ends, strict=True))
+    target = tmp_path / "life.svg"
+    assert run("request", *PAIR, "-o", str(target)).code == 0
+    drawn = target.read_text(encoding="utf-8")
+    for words in ("first token", "Time between tokens", "Without a KV cache"):
+        assert words in drawn
+    assert "between two lines: floor to high end" in answered("request", *PAIR, "--plot").stdout
+    refused_picture = run("request", "llama-3.1-70b", "h100-sxm5-80gb", "-o", str(target))
+    assert (refused_picture.code, refused_picture.stdout) == (2, "")
+    assert "nothing to draw" in refused_picture.stderr
+
+
 def test_roofline_says_what_would_help():
     found = results("roofline", *PAIR, "-b", "8")["sensitivity"]
     assert {c["change"] for c in found["decode"]} == {"bandwidth", "compute", "launch", "kv_cache_format"}

@@ -30,6 +30,29 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def test_drafts_hosts_and_loads_can_be_expected(tmp_path: Path):
+    text = """\
+scenarios:
+  - name: drafts
+    model: llama-3.1-8b
+    hardware: h100-sxm5-80gb
+    deployment: {speculative_tokens: 3, acceptance: "0.9,0.8", draft_model: ngram}
+    workload: {concurrency: 8}
+    expect: {request.speculation.speedup: {at_least: 1}, load.carried: true, load.tpot_s: {at_most: 1s}}
+  - name: host
+    model: llama-3.1-70b
+    hardware: h100-sxm5-80gb
+    deployment: {cpu_offload_gb: 80}
+    expect: {fits: true}
+"""
+    outcome = run("run", str(write(tmp_path, text)), "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert [v["holds"] for v in outcome.json["results"]["verdicts"]] == [True] * 4
+    broken = run("run", str(write(tmp_path, text.replace("0.9,0.8", "1.9"))))
+    assert (broken.code, broken.stdout) == (3, "")
+    assert "scenario 'drafts'" in broken.stderr
+
+
 def test_what_holds_passes(tmp_path: Path):
     outcome = run("run", str(write(tmp_path, HOLDS)), "--json")
     assert outcome.code == 0

@@ -37,6 +37,21 @@ def test_a_row_is_the_estimate():
     assert int(row["kv_tokens"]) == single["capacity"]["kv_tokens"]
 
 
+def test_drafts_and_loads_are_columns_where_asked_for():
+    base = ("sweep", "llama-3.1-8b", "h100-sxm5-80gb", "-f", "csv")
+    assert not [k for k in rows(answered(*base).stdout)[0] if k.startswith(("load_", "speculative_"))]
+    drafts = rows(answered(*base, "--speculative-tokens", "0,2", "--acceptance", "0.8", "--draft-model", "ngram").stdout)
+    assert [float(r["speculative_speedup"]) > 1 for r in drafts] == [False, True]
+    assert float(drafts[0]["speculative_tpot_s_expected"]) == float(drafts[0]["tpot_s_expected"])
+    users = rows(answered(*base, "--concurrency", "1,8,100000").stdout)
+    assert [r["carried"] for r in users] == ["True", "True", "False"]
+    single = answered("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "--concurrency", "8", "--json").json["results"]["load"]
+    assert float(users[1]["load_tpot_s_expected"]) == single["tpot_s"]["expected"]
+    assert users[2]["load_tpot_s_expected"] == ""
+    rates = rows(answered(*base, "--request-rate", "0.5,4").stdout)
+    assert [r["request_rate"] for r in rates] == ["0.5", "4.0"]
+
+
 def test_what_does_not_fit_is_a_row():
     found = rows(answered("sweep", "llama-3.1-70b", "l40s", "-tp", "1,3,8", "-f", "csv").stdout)
     assert [r["fits"] for r in found] == ["False", "False", "True"]
@@ -101,6 +116,11 @@ def test_a_trillion_points_are_refused_before_any_work():
         (("-o", "sweep.xlsx"), "no format is known"),
         (("-f", "cvs"), "did you mean csv"),
         (("-f", "parquet"), "name a file"),
+        (("--concurrency", "1", "--request-rate", "2"), "contradict"),
+        (("--request-rate", "0"), "above 0"),
+        (("--request-rate", "-3"), "--request-rate"),
+        (("--acceptance", "0.5"), "--speculative-tokens"),
+        (("--speculative-tokens", "1", "--acceptance", "2"), "--acceptance"),
         (("-b", "1..4000", "-f", "table"), "too many for a table"),
         (("--kv-cache-dtype", "fp9"), "unknown KV cache format"),
     ],

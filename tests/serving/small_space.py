@@ -84,15 +84,18 @@ def tried(deployment_id: tuple[str, int, int], length: tuple[int, int], users: f
     chunk = min(max(prompt / pieces, arriving), room)
     share = min(arriving / chunk, 1.0)
 
-    def step(tokens: float, decode: float) -> float:
-        return step_s(deployment, tokens / prompt, (prompt, 0), decode, context, part)
+    def step(tokens: float, decode: float, at: str = part) -> float:
+        return step_s(deployment, tokens / prompt, (prompt, 0), decode, context, at)
 
     plain, mixed, full = step(0, decoding), step(chunk, others), step(room, others)
+    effect, best = deployment.efficiency.composition("serving.loaded")
+    floor = (1 - share) * step(0, decoding, "floor") + share * step(chunk, others, "floor")
     layers = MODEL.num_hidden_layers
     pace = math.ceil(layers / stages) * stages / layers
     mean = (1 - share) * plain + share * mixed
-    tpot = mean * pace
-    limit = room / prompt / (full * pace) * stages
+    tpot = max(step(0, 1), effect * mean, min(floor / best, mean)) * pace
+    filled = max(step(BUDGET, 0), effect * full, min(step(room, others, "floor") / best, full))
+    limit = room / prompt / (filled * pace) * stages
     own = mixed * (pieces + stages - 1) / stages
     residual = ((1 - share) * plain**2 + share * mixed**2) / (2 * mean)
     think = (output - 1) * tpot

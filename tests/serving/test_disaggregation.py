@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import calc
 from calc.serving import disaggregation, offload
-from calc.serving.handover import handover
+from calc.serving.handover import handover, restore
 from calc.serving.request import Workload
 from tests.support.profiles import deployment, device, llama
 
@@ -31,7 +31,7 @@ def test_at_the_ratio_neither_side_waits(prefill, step, batch, output):
 
 
 def test_restoring_wins_on_a_link_above_break_even():
-    found = offload.restore(calc.deploy("llama-3.1-8b", "h100-sxm5-80gb"), 8192)
+    found = restore(calc.deploy("llama-3.1-8b", "h100-sxm5-80gb"), 8192)
     assert found.bytes_per_rank == 8192 * 131_072
     wins = found.restore_s < found.recompute_s.expected
     assert wins == (found.bandwidth_bytes_per_s > found.break_even_bytes_per_s)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import yaml
 
 from calc.memory.options import MemoryOptions
 from calc.serving.launch import launch
+from calc.serving.speculation import Drafting
 from calc.serving.traffic import uniform
-from tests.support.profiles import attention, decoder, deployment, device
+from tests.support.profiles import attention, decoder, deployment, device, loaded
 
 DOCUMENTED = yaml.safe_load(Path(__file__).with_name("engine_flags.yaml").read_text(encoding="utf-8"))
 MODEL = decoder(hidden=1024, layers=8, mixers=attention(16, 4, 64), width=4096, vocab=32000, hub_id="org/Toy", id="toy")
@@ -77,6 +80,18 @@ def test_expert_parallel_is_said(engine):
     assert found.keys() & {"--enable-expert-parallel", "--ep-size", "--ep_size"}
 
 
+def test_data_parallel_attention_is_said_with_the_limits_of_one_rank():
+    split = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
+    words = {e: launch(deployment(EXPERTS, DEVICE, engine=e, **split), uniform(10, 10), 22) for e in ("vllm", "sglang")}
+    found = {e: checked(started.words, e) for e, started in words.items()}
+    assert (found["vllm"]["--data-parallel-size"], found["vllm"]["--max-num-seqs"]) == ("4", "6")
+    sglang = found["sglang"]
+    assert [sglang[f] for f in ("--tp-size", "--dp-size", "--ep-size", "--max-running-requests")] == ["8", "4", "8", "22"]
+    assert "--enable-dp-attention" in words["sglang"].words
+    started = launch(deployment(EXPERTS, DEVICE, engine="tensorrt-llm", **split), uniform(10, 10), 22)
+    assert any("enable_attention_dp" in note for note in started.notes)
+
+
 def test_a_format_that_needs_its_own_checkpoint_is_said():
     started = launch(deployment(MODEL, DEVICE, engine="vllm", quantization="awq"), uniform(10, 10), 2)
     assert "--quantization" not in started.words
@@ -88,6 +103,61 @@ def test_the_ideal_engine_cannot_be_started():
     started = launch(deployment(MODEL, DEVICE, engine="ideal"), uniform(10, 10), 2)
     assert str(started) == ""
     assert "--engine" in started.notes[0]
+
+
+@pytest.mark.parametrize(("engine", "said"), [("gpt-fast", "no server"), ("exllamav2", "TabbyAPI"), ("transformers", "no limit")])
+def test_engines_without_a_fitting_server_say_so_instead_of_a_command(engine, said):
+    started = launch(deployment(MODEL, device(vendor="NVIDIA"), engine=engine), uniform(10, 10), 2)
+    assert started.words == ()
+    assert said in started.notes[0]
+    assert "--engine" in started.notes[0]
+
+
+def test_mlx_is_started_with_its_own_server_and_notes_what_that_cannot_say():
+    mac = device(vendor="Apple")
+    plain = launch(deployment(MODEL, mac, engine="mlx"), uniform(1000, 200), 24)
+    assert str(plain) == "mlx_lm.server --model org/Toy --decode-concurrency 24"
+    assert plain.notes == ()
+    split = launch(deployment(MODEL, mac, engine="mlx", pipeline_parallel_size=2, kv_cache_dtype="fp8"), uniform(10, 10), 2)
+    assert split.words[-1] == "--pipeline"
+    assert ["mlx.launch" in split.notes[0], "--kv-bits" in split.notes[1]] == [True, True]
+
+
+def drafted(engine: str, what: str):
+    """A launch with three drafts a round of a model of its own, of n-grams, or of the model's next-token layers."""
+    one = deployment(MODEL, DEVICE, engine=engine, memory=MemoryOptions(speculative_tokens=3))
+    small = decoder(hidden=256, layers=2, mixers=attention(4, 2, 64), width=512, vocab=32000, hub_id="org/Small", id="small")
+    draft = Drafting((0.7,), loaded(small) if what == "model" else None, looked_up=what != "model").draft(one)
+    if what == "layers":
+        draft = replace(draft, name="next-token layers", deployment=one, part_of_model=True)
+    return launch(one, uniform(1000, 200), 24, draft)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp", "tensorrt-llm"])
+@pytest.mark.parametrize("what", ["model", "ngram", "layers"])
+def test_drafts_are_said_in_the_words_of_the_engine(engine, what):
+    started = drafted(engine, what)
+    found = checked(started.words, engine)
+    if engine == "vllm":
+        config = json.loads(found["--speculative-config"])
+        assert config["num_speculative_tokens"] == 3
+        assert config["method"] == {"model": "draft_model", "ngram": "ngram", "layers": "mtp"}[what]
+        assert config.get("model") == ("org/Small" if what == "model" else None)
+    elif engine == "sglang":
+        assert found["--speculative-num-draft-tokens"] == "4"  # the token that starts the chain counts
+        assert found.get("--speculative-num-steps", "3") == "3"
+    elif engine == "llama.cpp":
+        assert found["--spec-draft-n-max"] == "3"
+    else:
+        assert any("3" in n and found["--extra_llm_api_options"] in n for n in started.notes)
+    assert tuple(shlex.split(str(started))) == started.words
+
+
+def test_what_stays_on_the_host_is_said():
+    streamed = deployment(MODEL, DEVICE, engine="vllm", memory=MemoryOptions(cpu_offload_bytes=1 << 26))
+    assert checked(launch(streamed, uniform(10, 10), 2).words, "vllm")["--cpu-offload-gb"] == "0.0625"
+    host = deployment(MODEL, DEVICE, engine="llama.cpp", memory=MemoryOptions(gpu_layers=5, host_bandwidth_bytes_per_s=50e9))
+    assert checked(launch(host, uniform(10, 10), 2).words, "llama.cpp")["--n-gpu-layers"] == "5"
 
 
 def test_words_survive_a_shell():

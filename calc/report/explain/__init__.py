@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from calc.serving.deployment import Deployment
     from calc.serving.estimate import Estimate, Roofline
     from calc.serving.plan import Plan
+    from calc.serving.plan_apart import Apart
 
 
 def estimate(deployment: Deployment, result: Estimate) -> list[Section]:
@@ -22,14 +23,20 @@ def estimate(deployment: Deployment, result: Estimate) -> list[Section]:
     from calc.report.explain.phases import phase_section, request_section
 
     phases = [phase_section(deployment, p, n) for n, p in (("prefill", result.prefill), ("decode", result.decode)) if p is not None]
-    return [*phases, request_section(result.workload, result.request), memory_section(deployment, result.capacity)]
+    load = []
+    if result.load and result.load.answer:
+        from calc.report.explain.plan import steady_state
+
+        load = [steady_state(result.load.answer)]
+    return [*phases, request_section(result.workload, result.request), *load, memory_section(deployment, result.capacity)]
 
 
 def roofline(deployment: Deployment, result: Roofline) -> list[Section]:
     """The asked phases."""
     from calc.report.explain.phases import phase_section
+    from calc.report.roofline import steps
 
-    return [phase_section(deployment, p, n) for n, p in (("prefill", result.prefill), ("decode", result.decode)) if p is not None]
+    return [phase_section(deployment, p, n) for n, p in steps(result) if p is not None]
 
 
 def capacity(deployment: Deployment, held: Capacity) -> list[Section]:
@@ -39,12 +46,15 @@ def capacity(deployment: Deployment, held: Capacity) -> list[Section]:
     return [memory_section(deployment, held)]
 
 
-def plan(found: Plan) -> list[Section]:
-    """The best answer: its steady state, replicas and bill, and its memory. Nothing where there is no answer."""
+def plan(found: Plan, separate: list[Apart] | None = None) -> list[Section]:
+    """The best answer: its steady state, replicas and bill, and its memory; prefill and decode apart where that was asked for. Nothing
+    where there is no answer."""
+    from calc.report.explain.apart import section
     from calc.report.explain.memory import memory_section
     from calc.report.explain.plan import sections
 
+    apart = [section(separate[0])] if separate else []
     if not found.answers:
-        return []
+        return apart
     best = found.answers[0]
-    return [*sections(best), memory_section(best.deployment, best.option.held)]
+    return [*sections(best), memory_section(best.deployment, best.option.held), *apart]

@@ -106,7 +106,7 @@ def _concurrency(deployment: Deployment, held: Capacity, rank: Rank) -> list[Ste
     length = held.max_model_len
     each = getattr(rank.pool, "blocks_per_request", None)
     if each is not None and held.blocks:
-        values = (
+        values: tuple[Value, ...] = (
             Value(
                 "blocks",
                 float(held.blocks),
@@ -125,6 +125,9 @@ def _concurrency(deployment: Deployment, held: Capacity, rank: Rank) -> list[Ste
             Value("reserved", reserved, "GiB", f"a request of {length:,} tokens"),
         )
         text = "kv_cache / reserved"
+    if held.data_ranks > 1:
+        values = (*values, Value("data_ranks", held.data_ranks, "", "groups of ranks with requests of their own"))
+        text += " * data_ranks"
     if not gives(text, values, held.max_concurrency):
         return []
     return [Step("requests at once", text, values, held.max_concurrency, "requests", law)]

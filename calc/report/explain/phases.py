@@ -5,6 +5,8 @@ from __future__ import annotations
 from calc.arrays import Number
 from calc.formula import formula_of
 from calc.report.explain import places
+from calc.report.explain.host import host_steps
+from calc.report.explain.parallel import parallel_steps
 from calc.report.explain.step import Section, Step, Value, total
 from calc.serving import request as requests
 from calc.serving.deployment import Deployment
@@ -19,7 +21,7 @@ _SHOWN = 2
 
 def phase_section(deployment: Deployment, phase: Phase, name: str) -> Section:
     """Everything about one step."""
-    steps = [*_work(deployment, phase), *_intensity(deployment, phase)]
+    steps = [*_work(deployment, phase), *parallel_steps(deployment, phase), *_intensity(deployment, phase)]
     if phase.timed is not None:
         steps += _times(deployment, phase)
     return Section(f"{name.capitalize()}, one step on {phase.ranks} rank{'s' if phase.ranks > 1 else ''}", tuple(steps))
@@ -82,17 +84,20 @@ def _times(deployment: Deployment, phase: Phase) -> list[Step]:
             )
             for i in timed.operators
         ]
+        hidden = float(timed.hidden_s[part]) if timed.hidden_s else 0.0
+        terms += [("less messages behind compute", -hidden)] if hidden else []
         evidence = "datasheet: nothing beats it" if part == "floor" else timed.time_s.evidence
         result = float(getattr(timed.time_s, part) or 0.0)
         steps.append(
             total(f"{part} time", terms, result, "s", formula="sum of calls x time of one call", computed_by=by, evidence=evidence)
         )
         if part == "floor":
-            largest = sorted(timed.operators, key=lambda i: -float(i.floor.time_s) * i.operator.count)[:_SHOWN]
+            kernels = [i for i in timed.operators if i.operator.op_class != "host"]
+            largest = sorted(kernels, key=lambda i: -float(i.floor.time_s) * i.operator.count)[:_SHOWN]
             steps += [_floor(deployment, item) for item in largest]
         elif timed.terms_s:
             steps += _physical(timed.terms_s, result, evidence)
-    return steps
+    return [*steps, *host_steps(deployment, phase)]
 
 
 def _physical(terms_s: dict[str, Number], expected: float, evidence: str) -> list[Step]:
@@ -109,7 +114,7 @@ def _floor(deployment: Deployment, item: OperatorTime) -> Step:
     operator, bounds = item.operator, item.floor
     result, name = float(bounds.time_s), f"floor of one call of {operator.name}"
     if operator.collective is not None:
-        link = deployment.ceilings.link
+        link = deployment.ceilings.link_for(operator.collective)
         wires = Value(
             "network_s", float(bounds.network_s), "s", f"{link.name}, {link.bandwidth / 1e9:g} GB/s per direction" if link else ""
         )

@@ -16,7 +16,12 @@ from calc.serving.replica import Load, Replica, step_budget
 
 def sections(answer: Answer) -> list[Section]:
     """All steps of an answer, at the judged end of the range."""
-    return [Section("Steady state of a replica", tuple(_replica(answer))), Section("Replicas and bill", tuple(_bill(answer)))]
+    return [steady_state(answer), Section("Replicas and bill", tuple(_bill(answer)))]
+
+
+def steady_state(answer: Answer) -> Section:
+    """Latency and rate of a replica under its share of the load."""
+    return Section("Steady state of a replica", tuple(_replica(answer)))
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class _At:
     replica: Replica
     load: Load
     index: int
+    part: str
+    composition: str
     sure: str
     decode_s: float
     mixed_s: float
@@ -44,7 +51,7 @@ def _at(answer: Answer) -> _At:
     index, part = option.index(answer.replicas), option.rules.part
     assert index is not None
     steps = (float(row[index]) for row in getattr(replica.step_s, part))
-    return _At(replica, option.load, index, f"{part}, {replica.step_s.evidence}", *steps)
+    return _At(replica, option.load, index, part, option.rules.composition, f"{part}, {replica.step_s.evidence}", *steps)
 
 
 def _replica(answer: Answer) -> list[Step]:
@@ -73,19 +80,40 @@ def _mean_step(at: _At) -> list[Step]:
         Value("mixed_s", at.mixed_s, "s", f"a step with {at.pick(chunk.tokens):,.0f} prompt tokens beside {others:,.0f} requests"),
         Value("share", share, "", f"of the steps carry prompt: {each}"),
     )
-    pace = Value("pace", at.replica.pace, "", "layers of the largest pipeline stage over the mean")
+    steps = [Step("mean step", formula_of(batching.mean_step_s), values, mean, "s", places.name(batching.mean_step_s), at.sure)]
+    return [*steps, *_served(at, mean, share)]
+
+
+def _served(at: _At, mean: float, share: float) -> list[Step]:
+    """What loaded servers make of the sum of steps, and TPOT from it."""
+    replica, part = at.replica, at.part
+    floors = [float(replica.step_s.floor[row][at.index]) for row in (0, 1)]  # type: ignore[index]
+    least = float(batching.least_s(mean, batching.mean_step_s(floors[0], floors[1], share), replica.best))
+    served = (
+        Value("mean_s", mean, "s"),
+        Value("effect", replica.effect, "", f"{at.composition}: fitted on served requests, applied once, here"),
+        Value("alone_s", float(getattr(replica.alone_s, part)[0]), "s", "the step of one request alone"),
+        Value(
+            "least_s", least, "s", f"at most the floor of the mean step over {replica.best:.3g}, the largest share that was reached"
+        ),
+    )
+    pace = Value("pace", replica.pace, "", "layers of the largest pipeline stage over the mean")
     tpot = at.pick(at.load.tpot_s)
-    return [
-        Step("mean step", formula_of(batching.mean_step_s), values, mean, "s", places.name(batching.mean_step_s), at.sure),
-        Step("TPOT", "mean_step * pace", (Value("mean_step", mean, "s"), pace), tpot, "s", evidence=at.sure),
-    ]
+    whole = Value("served_step", tpot * replica.tokens_per_step / replica.pace, "s")
+    formula, by = formula_of(batching.served_step_s), places.name(batching.served_step_s)
+    steps = [Step("mean step under load", formula, served, whole.value, "s", by, at.sure)]
+    if replica.tokens_per_step == 1:
+        return [*steps, Step("TPOT", "served_step * pace", (whole, pace), tpot, "s", evidence=at.sure)]
+    made = Value("tokens_per_step", replica.tokens_per_step, "tokens", "of a request in a round of drafts and their check")
+    return [*steps, Step("TPOT", "served_step * pace / tokens_per_step", (whole, pace, made), tpot, "s", evidence=at.sure)]
 
 
 def _prefill_limit(at: _At, budget: int) -> Step:
+    filled = at.pick(at.replica.served_s(at.part, 2, at.full_s, at.replica.step_s.floor[2][at.index]))  # type: ignore[index]
     values = (
         Value("room", at.pick(at.replica.mean.room), "tokens", f"of the {budget:,} tokens of a step"),
         Value("prompt", at.replica.traffic.mean_new_tokens, "tokens"),
-        Value("full_s", at.full_s * at.replica.pace / at.replica.stages, "s", "a step filled with prompt"),
+        Value("full_s", filled * at.replica.pace / at.replica.stages, "s", "a step filled with prompt, under load"),
     )
     by = places.name(batching.prefill_limit)
     return Step(

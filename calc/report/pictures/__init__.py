@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from calc.memory.budget import Capacity
     from calc.report.pictures.picture import Picture
+    from calc.serving.chunking import ChunkedPrefill
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
+    from calc.serving.life import Life
     from calc.serving.plan import Plan
+    from calc.serving.request import Workload
+    from calc.serving.speculation import Speculation
 
 
 def estimate(deployment: Deployment, result: Estimate) -> Picture:
@@ -37,6 +41,15 @@ def capacity(deployment: Deployment, held: Capacity, options: DeploymentOptions)
 
     chart = concurrency(deployment, list(concurrency_curves(deployment, options)))
     return Picture((memory_bar(deployment, held), *([chart] if chart else [])))
+
+
+def request(
+    deployment: Deployment, workload: Workload, life: Life, chunked: ChunkedPrefill | None, speculation: Speculation | None
+) -> Picture:
+    """The timeline of a request, the latency of each token, and what it would be without a cache."""
+    from calc.report.pictures.life import picture
+
+    return picture(deployment, workload, life, chunked, speculation)
 
 
 def plan(found: Plan) -> Picture | None:

@@ -51,6 +51,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Band:
+    """A range around a finding: from ``low`` to ``high`` at each ``x``, in the hue of series number ``tone``."""
+
+    name: str
+    x: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    tone: int = 0
+
+
+@dataclass(frozen=True)
 class Rule:
     """A limit across the panel at a value of one axis."""
 
@@ -69,6 +80,7 @@ class Chart:
     y: Axis
     series: tuple[Series, ...]
     rules: tuple[Rule, ...] = ()
+    bands: tuple[Band, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,14 @@ def _chart(chart: Chart, width: int) -> str:
     figure.x_ticks_fkt, figure.y_ticks_fkt = _ticks(chart.x), _ticks(chart.y)
     xs = [_on(chart.x, m.x) for s in chart.series for m in s.marks] + [_on(chart.x, r.value) for r in chart.rules if r.axis == "x"]
     ys = [_on(chart.y, m.y) for s in chart.series for m in s.marks] + [_on(chart.y, r.value) for r in chart.rules if r.axis == "y"]
+    ys += [_on(chart.y, v) for b in chart.bands for v in (*b.low, *b.high)]
     across, down = _limits(xs, chart.x.log), _limits(ys, chart.y.log)
     figure.set_x_limits(*across)
     figure.set_y_limits(*down)
     letters = {s.name: _LETTERS[i % 26] for i, s in enumerate(s for s in chart.series if not s.ceiling)}
+    for band in chart.bands:
+        for side in (band.low, band.high):
+            figure.plot([_on(chart.x, v) for v in band.x], [_on(chart.y, v) for v in side])
     for series in chart.series:
         x, y = [_on(chart.x, m.x) for m in series.marks], [_on(chart.y, m.y) for m in series.marks]
         if series.line or series.ceiling:
@@ -84,6 +88,7 @@ def _chart(chart: Chart, width: int) -> str:
     lines += ["\n".join(line.rstrip() for line in drawn.splitlines())]
     lines += [f"  {letter}: {name}" for name, letter in letters.items()]
     lines += [f"  line: {s.name}" for s in chart.series if s.ceiling]
+    lines += [f"  between two lines: {b.name}" for b in chart.bands]
     lines += [f"  {'vertical' if r.axis == 'x' else 'horizontal'} line: {r.label}" for r in chart.rules]
     return "\n".join(lines) + "\n"
 
@@ -120,6 +125,8 @@ def _stack(stack: Stack, width: int) -> str:
         filled = ("." if share.name == "free" else block) * (after - before)
         lines.append(f"{share.name.ljust(names)} {share.text.rjust(figures)} {' ' * before}{filled}".rstrip())
         start += share.value
-    before = names + figures + 2
-    lines += [f"{' ' * (before + round(room * min(rule.value / total, 1.0)))}^ {rule.label}" for rule in stack.limits]
+    for rule in stack.limits:
+        at = names + figures + 2 + round(room * min(rule.value / total, 1.0))
+        right = at + 3 + len(rule.label) <= width
+        lines.append(f"{' ' * at}^ {rule.label}" if right else f"{rule.label} ^".rjust(at + 1))
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from calc.report.pictures.labels import placed
-from calc.report.pictures.picture import DASHES, Axis, Bars, Chart, Panel, Picture, Rule, Series, Stack
+from calc.report.pictures.picture import DASHES, Axis, Band, Bars, Chart, Panel, Picture, Rule, Series, Stack
 from calc.report.pictures.theme import WIDTH, Theme, config
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
@@ -56,6 +56,7 @@ def _encoded(axis: Axis, field: str, extent: tuple[float, float]) -> Spec:
 
 def _extent(chart: Chart, which: str) -> tuple[float, float]:
     values = [getattr(m, which) for s in chart.series for m in s.marks] + [r.value for r in chart.rules if r.axis == which]
+    values += [v for b in chart.bands for v in (b.x if which == "x" else (*b.low, *b.high))]
     axis = getattr(chart, which)
     low, high = min(values), max(values)
     if axis.log:
@@ -68,7 +69,7 @@ def _chart(chart: Chart, theme: Theme, number: int) -> Spec:
     shown = [s for s in chart.series if not s.ceiling]
     hues = {s.name: theme.hues[(i if s.tone is None else s.tone) % len(theme.hues)] for i, s in enumerate(shown)}
     x, y = _encoded(chart.x, "x", xs), _encoded(chart.y, "y", ys)
-    layers: list[Spec] = []
+    layers: list[Spec] = [_band(band, x, y, theme) for band in chart.bands]
     for i, series in enumerate(s for s in chart.series if s.ceiling or s.line):
         layers.append(_line(series, x, y, theme.quiet if series.ceiling else hues[series.name], i))
     layers += [_points(series, x, y, hues, shown) for series in shown if series.points]
@@ -76,6 +77,12 @@ def _chart(chart: Chart, theme: Theme, number: int) -> Spec:
     layers += _labels(chart, x, y, xs, ys, theme)
     layers[0] = {"params": [{"name": f"zoom{number}", "select": "interval", "bind": "scales"}]} | layers[0]
     return {"title": _title(chart.title, chart.caption), "width": WIDTH - 120, "height": _CHART_HEIGHT, "layer": layers}
+
+
+def _band(band: Band, x: Spec, y: Spec, theme: Theme) -> Spec:
+    values = [{"x": a, "y": low, "end": high} for a, low, high in zip(band.x, band.low, band.high, strict=True)]
+    mark = {"type": "area", "color": theme.hues[band.tone % len(theme.hues)], "opacity": 0.22, "clip": True}
+    return {"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": y, "y2": {"field": "end"}}}
 
 
 def _rows(series: Series) -> list[Spec]:
@@ -179,7 +186,8 @@ def _stack(stack: Stack, theme: Theme) -> Spec:
     for rule in stack.limits:
         data = {"values": [{"start": rule.value, "label": rule.label}]}
         line = {"type": "rule", "color": theme.text, "strokeDash": [3, 3], "strokeWidth": 1.8}
-        text = {"type": "text", "align": "right", "dx": -4, "baseline": "top"}
+        side = {"align": "left", "dx": 4} if rule.value < 0.3 * high else {"align": "right", "dx": -4}
+        text = {"type": "text", "baseline": "top"} | side
         layer.append({"data": data, "mark": line, "encoding": {"x": x}})
         layer.append({"data": data, "mark": text, "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "label"}}})
     title = _title(stack.title, stack.caption)

@@ -1,0 +1,50 @@
+"""Prefill and decode on replicas of their own, as a part of a plan's page."""
+
+from __future__ import annotations
+
+from calc.report.plan_page import label, money
+from calc.report.table import Column, Table
+from calc.serving.plan import Plan
+from calc.serving.plan_apart import Apart
+from calc.units import format_number, format_seconds
+
+
+def table(found: list[Apart]) -> Table:
+    """One row a kind of device, best first."""
+    columns = (
+        Column("prefill"),
+        Column("decode"),
+        Column("GPUs", right=True),
+        Column("USD/h", right=True),
+        Column("TTFT", right=True),
+        Column("TPOT", right=True),
+        Column("KV transfer", right=True, priority=1),
+    )
+    rows = [
+        [
+            label(a.prefill, a.prefill_replicas),
+            label(a.decode, a.decode_replicas),
+            f"{a.gpus:,}",
+            money(a.usd_per_hour),
+            format_seconds(a.ttft_s.expected),
+            format_seconds(a.tpot_s.expected),
+            f"{format_seconds(a.transfer.time_s)}, {format_seconds(a.transfer.exposed_s)} unhidden",
+        ]
+        for a in found
+    ]
+    return Table(columns, rows, "Prefill and decode apart")
+
+
+def compared(found: Plan, separate: list[Apart]) -> str:
+    """The best of both ways side by side."""
+    if not separate:
+        return "Prefill and decode apart: no device with a known network meets the objectives within the GPUs allowed."
+    best = separate[0]
+    balance = f"{format_number(best.prefill_per_decode, 3)} prefill replicas keep a decode replica busy"
+    if not found.answers:
+        return f"Apart they meet the objectives that no deployment meets together; {balance}."
+    together = found.answers[0]
+    one, two = (
+        (best.usd_per_hour, together.usd_per_hour) if best.usd_per_hour and together.usd_per_hour else (best.gpus, together.gpus)
+    )
+    return f"Prefill and decode apart cost {one / two:.3g} x what the best deployment costs that does both; {balance}."

@@ -1,0 +1,38 @@
+"""Remedies weigh a format by the bytes that capacity counts, not by the bits of its name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from calc.operators.parameters import Held, held_bytes, model_weights
+from calc.serving import remedies
+from calc.serving.deployment import DeploymentOptions, resolve
+from tests.support.profiles import BF16, attention, decoder, device, loaded
+
+MODEL = decoder(hidden=2048, layers=8, mixers=attention(16, 4, 128), width=8192, vocab=32000)
+
+
+def stored_at(bytes_per_element: float) -> object:
+    """The model as a checkpoint whose files hold so many bytes an element, whatever their format is called."""
+    sizes: dict[str, int] = {}
+    for held in model_weights(MODEL):
+        assert isinstance(held, Held)
+        sizes[held.weight.role] = sizes.get(held.weight.role, 0) + held_bytes([held], BF16)
+    counted = {role: int(size / 2 * bytes_per_element) for role, size in sizes.items()}
+    return msgspec.structs.replace(MODEL, storage=msgspec.structs.replace(MODEL.storage, role_bytes=counted, scheme="mixed"))
+
+
+def found(model: object, memory_gb: float) -> remedies.Remedies:
+    machine = loaded(
+        device(memory_capacity_gb=memory_gb, memory_reported_mib=memory_gb * 1024, peaks={"fp16": 1.0, "bf16": 1.0, "fp8": 2.0})
+    )
+    return remedies.find(loaded(model), machine, DeploymentOptions(engine="ideal"), 2, 4096)
+
+
+def test_a_file_that_is_smaller_than_a_format_is_not_told_to_use_it():
+    model = stored_at(0.6)
+    small = resolve(loaded(model), loaded(device()), DeploymentOptions(engine="ideal"))
+    held = small.engine.capacity(small.question()).weights_bytes_per_gpu
+    assert held < 0.7 / 2 * held_bytes(list(model_weights(MODEL)), BF16)
+    assert found(model, 0.3).quantization != "fp8"  # would take more than the file does
+    assert found(MODEL, 1.0).quantization == "fp8"
