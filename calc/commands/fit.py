@@ -33,7 +33,9 @@ def fit(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run fi
     loaded = [run_reader.load(Path(name).expanduser()) for name in runs]
     hardware = calc.load_hardware(options["hardware"], options.get("profiles_dir")) if options.get("hardware") else None
     sheet = session.datasheet_record(hardware.profile) if hardware else None
-    profile = fit_runs([run for run, _ in loaded], [content_hash for _, content_hash in loaded], sheet)
+    target = options.get("profile")
+    identifier = Path(target).stem.lower() if target and target != "-" else None  # files are named after the ids in them
+    profile = fit_runs([run for run, _ in loaded], [content_hash for _, content_hash in loaded], sheet, identifier)
     if options.get("profile"):
         output.write(efficiency_yaml(profile), options["profile"])
     facts = msgspec.to_builtins(profile)

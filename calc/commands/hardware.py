@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from calc.commands import options as opt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from calc.measure.detect import LocalDevice
+    from calc.profiles.catalog import Loaded
+    from calc.profiles.hardware import HardwareProfile
 
 _FILTERS = (
     opt.text("vendor", "--vendor", help="Only this vendor.", metavar="VENDOR"),
@@ -52,7 +59,13 @@ def show(hardware: opt.HARDWARE, **options: Any) -> None:
     )
 
 
-@opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
+_MEASURE = (
+    opt.flag("measure", "--measure", help="Measure its rates (half a minute) and write a profile; -o FILE.yaml names it."),
+    opt.flag("force", "--force", help="Measure a device that has a profile, and overwrite an existing file."),
+)
+
+
+@opt.takes(_MEASURE, opt.PROFILES_DIR, opt.OUTPUT)
 def detect(**options: Any) -> None:
     """Name the local device and the profile that describes it. An unknown name is refused, never taken for another part."""
     import calc
@@ -62,12 +75,16 @@ def detect(**options: Any) -> None:
     from calc.report import hardware as report
     from calc.report import records
 
+    path = _profile_path(options) if options.get("measure") else None
     local = detect_local()
     try:
         loaded = calc.load_hardware(local.name, options.get("profiles_dir"))
         unknown = None
     except UnknownNameError as error:
         loaded, unknown = None, error
+    if options.get("measure"):
+        _measure(local, loaded, path, options)
+        return
     record = {
         "kind": local.kind,
         "name": local.name,
@@ -86,6 +103,54 @@ def detect(**options: Any) -> None:
     )
     if loaded is None:
         raise typer.Exit(1)
+
+
+def _profile_path(options: dict[str, Any]) -> Path | None:
+    """Where a measured profile goes, None for standard output. Raises UsageError before anything is measured."""
+    import re
+    from pathlib import Path
+
+    from calc.errors import UsageError
+
+    target = options.get("output")
+    if target in (None, "-"):
+        return None
+    path = Path(target).expanduser()
+    if path.suffix.lower() not in (".yaml", ".yml") or not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", path.stem):
+        raise UsageError(f"{target} cannot be a profile's file", "a profile is named after its id, like -o my-device.yaml")
+    if path.exists() and not options.get("force"):
+        raise UsageError(f"{target} exists", "choose another file, or --force")
+    return path
+
+
+def _measure(local: LocalDevice, loaded: Loaded[HardwareProfile] | None, path: Path | None, options: dict[str, Any]) -> None:
+    """Write a profile of the local device from what it reaches; it never replaces one that is there unless told to."""
+    from calc.commands import output
+    from calc.commands.measure_progress import ended_by_signals, shown
+    from calc.errors import UsageError
+    from calc.measure.own_profile import measured_profile
+    from calc.profiles import hardware as schema
+    from calc.profiles import reader, writer
+    from calc.report import hardware as report
+    from calc.report import records, table
+
+    if loaded is not None and not options.get("force"):
+        hint = f"`roofcast measure MODEL {loaded.name}` holds it against the device; --force measures a profile all the same"
+        raise UsageError(f"{loaded.name} describes this device already", hint)
+    with ended_by_signals(), shown(options) as progress:
+        profile = measured_profile(local, path.stem if path else None, progress)
+    text = writer.hardware_yaml(profile)
+    reader.convert(reader.parse_yaml(text.encode(), profile.id), schema.HardwareProfile, schema.faults)
+    output.write(text, str(path) if path else None)
+    if path is not None:
+        output.emit(
+            options | {"output": None},
+            document=lambda: records.envelope(
+                "hardware-detect", {"measure": True}, [], report.record(profile) | {"written": str(path)}, ()
+            ),
+            page=lambda: report.page(profile),
+            rows=lambda: [table.flatten(report.record(profile))],
+        )
 
 
 def register(app: typer.Typer) -> None:

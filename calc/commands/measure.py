@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from calc.commands import options as opt
-
-if TYPE_CHECKING:
-    from calc.measure.progress import ProgressEvent
 
 _OPTIONS = (
     opt.text("suite", "--suite", help="quick (60 s), standard (5 min) or full (30 min). Default: quick.", metavar="SUITE"),
@@ -18,6 +15,13 @@ _OPTIONS = (
     opt.text("only", "--only", help="Cases to measure, e.g. 'gemm:*,attention:decode'.", metavar="PATTERNS"),
     opt.flag("list_", "--list", help="List the cases and stop; works without torch."),
     opt.text("dtype", "--dtype", help="auto, bf16, fp16 or fp32. Default: auto.", metavar="TYPE"),
+    opt.text(
+        "quantization",
+        "--quantization",
+        "-q",
+        help="Weights: none, fp8, fp8-channel, fp8-block or int8. Default: as stored where an accelerator multiplies in it.",
+        metavar="FORMAT",
+    ),
     opt.text("device", "--device", help="cpu, cuda, mps or xpu. Default: cuda where present.", metavar="DEVICE"),
     opt.text("tensor_parallel_size", "--tensor-parallel-size", "-tp", help="Measure the shapes of one rank of N.", metavar="N"),
     opt.text("batch_size", "--batch-size", "-b", help="Requests at once. Default: 1.", metavar="N"),
@@ -28,6 +32,8 @@ _OPTIONS = (
     opt.text("profiles_dir", "--profiles-dir", help="Folder with profiles of your own.", metavar="DIR"),
 )
 _OUTPUT = tuple(p for p in opt.OUTPUT if p.name != "output")
+#: The model of most published speeds: what a machine does with it can be compared.
+_DEFAULT_MODEL = "llama-3.1-8b"
 _HARDWARE = Annotated[
     str | None,
     typer.Argument(metavar="[HARDWARE]", help="Datasheet profile to show beside the measured ceilings.", show_default=False),
@@ -35,13 +41,14 @@ _HARDWARE = Annotated[
 
 
 @opt.takes(_OPTIONS, _OUTPUT)
-def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> None:
+def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **options: Any) -> None:
     """Time the operators of prefill and decode on this machine and show measured beside predicted."""
     from dataclasses import asdict
     from pathlib import Path
 
     import calc
     from calc.commands import output
+    from calc.commands.measure_progress import ended_by_signals, shown
     from calc.measure import grid, session
     from calc.report import measurement as report
     from calc.report import records
@@ -54,8 +61,12 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
     patterns = None if only is None else [p.strip() for p in only.split(",") if p.strip()]
     dtype = options.get("dtype") or "auto"
     if options.get("list_"):
-        suite = grid.for_suite(options.get("suite") or "quick", options.get("device") or "cpu")
-        work = session.list_cases(loaded[0].profile, dtype=dtype, only=patterns, grid=suite, **sizes)
+        kind = (options.get("device") or "cpu").partition(":")[0]
+        suite = grid.for_suite(session.suite_named(options.get("suite") or "quick"), kind)
+        quantization = options.get("quantization")
+        work = session.list_cases(
+            loaded[0].profile, dtype=dtype, only=patterns, grid=suite, quantization=quantization, kind=kind, **sizes
+        )
         cases = [
             {"id": c.id, "phase": c.phase, "class": c.op_class, "calls": c.calls, "flops": c.flops, "bytes": c.bytes}
             for c in work.cases
@@ -70,22 +81,24 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
         )
         return
     target = options.get("output")
-    result = session.measure(
-        loaded[0].profile,
-        hardware=datasheet.profile if datasheet else None,
-        suite=options.get("suite") or "quick",
-        budget_s=_budget(options),
-        dtype=dtype,
-        device=options.get("device"),
-        seed=_seed(options),
-        only=patterns,
-        output=Path(target).expanduser() if target else None,
-        progress=_progress(options),
-        batch_size=sizes["batch_size"],
-        input_len=sizes["input_len"],
-        context_len=sizes["context_len"],
-        tensor_parallel_size=sizes["tensor_parallel_size"],
-    )
+    with ended_by_signals(), shown(options) as progress:
+        result = session.measure(
+            loaded[0].profile,
+            hardware=datasheet.profile if datasheet else None,
+            suite=options.get("suite") or "quick",
+            budget_s=_budget(options),
+            dtype=dtype,
+            quantization=options.get("quantization"),
+            device=options.get("device"),
+            seed=_seed(options),
+            only=patterns,
+            output=Path(target).expanduser() if target else None,
+            progress=progress,
+            batch_size=sizes["batch_size"],
+            input_len=sizes["input_len"],
+            context_len=sizes["context_len"],
+            tensor_parallel_size=sizes["tensor_parallel_size"],
+        )
     facts = asdict(result)
     warnings = tuple((w.code, w.message) for w in result.warnings)
     inputs = {"model": loaded[0].name, "hardware": datasheet.name if datasheet else None, **result.settings}
@@ -98,7 +111,8 @@ def measure(model: opt.MODEL, hardware: _HARDWARE = None, **options: Any) -> Non
         rows=lambda: report.rows(facts),
     )
     if result.interrupted:
-        print(f"interrupted: {'saved ' + result.output if result.output else 'nothing was saved (no -o)'}", file=sys.stderr)
+        lost = "the run file could not be written" if target else "nothing was saved (no -o)"
+        print(f"interrupted: {'saved ' + result.output if result.output else lost}", file=sys.stderr)
         raise typer.Exit(130)
 
 
@@ -126,23 +140,6 @@ def _seed(options: dict[str, Any]) -> int:
 
     value = options.get("seed")
     return 0 if value is None else units.parse_count(value, "--seed", minimum=0)
-
-
-def _progress(options: dict[str, Any]) -> Any:
-    """Progress on standard error: one line that is rewritten on a terminal, the milestones as plain lines elsewhere."""
-    if options.get("quiet"):
-        return lambda event: None
-    on_terminal = sys.stderr.isatty()
-
-    def tell(event: ProgressEvent) -> None:
-        passing = event.kind in ("case", "prepare", "round", "saved")
-        if not passing:
-            print(("\r\x1b[K" if on_terminal else "") + str(event), file=sys.stderr, flush=True)
-        elif on_terminal:
-            count = f"[{event.done}/{event.total}] " if event.done is not None else ""
-            print(f"\r\x1b[K{count}{event}"[:120], end="", file=sys.stderr, flush=True)
-
-    return tell
 
 
 def register(app: typer.Typer) -> None:

@@ -14,6 +14,7 @@ _OPTIONS = (
         "efficiency", "--efficiency", help="Efficiency file to predict with. Default: the run's own ceilings.", metavar="FILE"
     ),
     opt.text("max_error", "--max-error", help="Fail (exit 1) beyond this median error of a class, e.g. 15%.", metavar="SHARE"),
+    *(p for p in opt.PICTURE if p.name == "theme"),
 )
 
 
@@ -25,7 +26,7 @@ def report(
     ] = None,
     **options: Any,
 ) -> None:
-    """Measured against predicted; -o FILE.html makes one self-contained page."""
+    """Measured against predicted; -o FILE.html makes one self-contained page, .png or .svg a picture."""
     from calc import units
     from calc.errors import UsageError
 
@@ -45,15 +46,18 @@ def _one(name: str, limit: float | None, options: dict[str, Any]) -> None:
     from calc.commands import output
     from calc.measure import run_reader
     from calc.measure.evaluation import evaluate, gate
-    from calc.report import measured, measured_page, records
+    from calc.report import measured, measured_page, measured_picture, records
     from calc.timing.efficiency import load_efficiency
 
     run, content_hash = run_reader.load(Path(name).expanduser())
     efficiency = load_efficiency(options["efficiency"]) if options.get("efficiency") else None
     record = evaluate(run, content_hash, efficiency)
     reasons = gate(record, limit) if limit is not None else []
-    if output.chosen_format(options) == "html":
+    wanted, theme = output.chosen_format(options), output.theme(options)
+    if wanted == "html":
         output.write(measured_page.html(record), options["output"])
+    elif wanted in ("png", "svg"):
+        output.write((measured_picture.png if wanted == "png" else measured_picture.svg)(record, theme), options["output"])
     else:
         warnings = tuple((w["code"], w["message"]) for w in record["warnings"])
         facts = record | {"gate": {"max_error": limit, "passed": not reasons, "reasons": reasons} if limit is not None else None}
@@ -75,14 +79,18 @@ def _two(first: str, second: str, options: dict[str, Any]) -> None:
     from calc.commands import output
     from calc.measure import run_reader
     from calc.measure.differences import differences
-    from calc.report import measured, records
+    from calc.report import differences as differences_report
+    from calc.report import records
 
     runs = [run_reader.load(Path(name).expanduser())[0] for name in (first, second)]
     record = differences(*runs)
+    if output.chosen_format(options) == "html":
+        output.write(differences_report.html(record, (Path(first).name, Path(second).name)), options["output"])
+        return
     output.emit(
         options,
         document=lambda: records.envelope("report", {"first": first, "second": second}, [], record, ()),
-        page=lambda: measured.differences_page(record),
+        page=lambda: differences_report.page(record),
         rows=lambda: [
             {k: v for k, v in r.items() if not isinstance(v, (list, tuple))} | {"status": "/".join(r["status"])}
             for r in record["rows"]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from calc.operators.compressed_attention import compresses, entries_seen
 from calc.operators.operator import Operator
 from calc.operators.work import causal_pairs, chunk_pairs, window_pairs
-from calc.profiles.model import ChunkedAttention, Heads, ModelProfile, SlidingAttention
+from calc.profiles.model import ChunkedAttention, CompressedAttention, Heads, ModelProfile, SlidingAttention
 
-#: Kinds that keep a key and a value per head and token; latent and compressed ones share bytes between them.
-_KINDS = ("full", "sliding", "chunked", "cross")
+#: Kinds that keep a key and a value per head and token (chosen blocks lie side by side here), and compressed ones, whose one vector
+#: is both.
+_KINDS = ("full", "sliding", "chunked", "cross", "block-sparse", "compressed")
 #: Multi-head latent attention: keys and values made from the latent, or the latent itself as one head that holds both.
 _LATENT = ("naive", "absorbed")
 _NEEDED = ("tokens", "sequences", "pairs", "keys", "heads", "kv_heads", "head_dim", "v_head_dim")
 
 
 def kernel(operator: Operator, model: ModelProfile) -> tuple[str, dict[str, Any], dict[str, Any]] | str:
-    """(kernel, shape, parameters) of a softmax attention over per-head keys and values, or the reason why it has no kernel."""
+    """(kernel, shape, parameters) of a softmax attention, or the reason why it has no kernel."""
     shape, path = operator.shape, operator.detail.get("path")
     kind = operator.detail.get("mask", "full" if path in _LATENT else None)
     if kind not in _KINDS or any(key not in shape for key in _NEEDED):
@@ -28,10 +30,10 @@ def kernel(operator: Operator, model: ModelProfile) -> tuple[str, dict[str, Any]
     new, seen, visible = tokens // sequences, keys // sequences, pairs // sequences
     mask = _mask(operator, model, new, seen, visible)
     if mask is None:
-        return f"no kernel for the mask of {kind} attention yet"
+        return f"which keys a query sees in {'latent' if path in _LATENT else kind} attention depends on the data here"
     sizes = {"b": sequences, "q": new, "kv": seen}
     heads = {"h": int(shape["heads"]), "hkv": int(shape["kv_heads"]), "d": int(shape["head_dim"]), "dv": int(shape["v_head_dim"])}
-    return "attention", sizes | heads, mask | ({"shared": True} if path == "absorbed" else {})
+    return "attention", sizes | heads, mask | ({"shared": True} if path == "absorbed" or kind == "compressed" else {})
 
 
 def _mask(operator: Operator, model: ModelProfile, new: int, seen: int, visible: int) -> dict[str, Any] | None:
@@ -42,6 +44,11 @@ def _mask(operator: Operator, model: ModelProfile, new: int, seen: int, visible:
         return {"mask": "causal"}
     kind = model.layer_kinds.get(operator.layers)
     for mixer in kind.mixers if kind else ():
+        if isinstance(mixer, CompressedAttention):
+            entries = entries_seen(new, mixer.ratio) if compresses(mixer) else 0
+            whole = seen == new + (new // mixer.ratio if compresses(mixer) else 0)
+            if whole and visible == window_pairs(new, 0, mixer.window) + entries:
+                return {"mask": "compressed", "limit": mixer.window, "ratio": mixer.ratio}
         if not isinstance(mixer, Heads):
             continue
         if isinstance(mixer, SlidingAttention) and visible == window_pairs(new, 0, mixer.window) and seen == new:

@@ -6,11 +6,14 @@ so that drift hits prediction and measurement alike and the winner's luck of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from calc.measure.cases import ELEMENT_BYTES, Case
+from calc.measure import thermal
+from calc.measure.cases import Case
+from calc.measure.formats import ELEMENT_BYTES
+from calc.measure.product_shapes import BEST, Shape, neighbours
 from calc.measure.records import CaseResult, Ceiling, Interval
 from calc.measure.rounds import Bench, State
 from calc.measure.sampling import StopRule
@@ -18,25 +21,33 @@ from calc.timing.roofline import Ceilings
 
 #: Classes that mostly read weights or KV; the rest reads and writes like a copy.
 _READING = ("gemm", "attention")
-_UNITS = {"matmul": "flop/s", "read": "byte/s", "read_sum": "byte/s", "copy": "byte/s", "launch": "s", "launch_eager": "s"}
+#: Products in a plain type, in the two thermal states, and in each quantised type.
+_PRODUCTS = ("matmul", *thermal.NAMES, "matmul_fp8", "matmul_int8")
+_TRAFFIC = ("read", "read_sum", "write", "copy", "host_to_device", "device_to_host")
+_UNITS = dict.fromkeys(_PRODUCTS, "flop/s") | dict.fromkeys(_TRAFFIC, "byte/s") | {"launch": "s", "launch_eager": "s"}
+#: Host traffic is no ceiling of the device's own memory.
+_LINKS = ("host_to_device", "device_to_host")
 _FINALISTS = 2
+_REFINE_SHARE = 0.5  # of the time for the search, at the end of which other shapes are no longer tried
 WORKING_SET = "set_"
 _SEARCH_RULE = StopRule(min_samples=5, min_time_s=0.05, precision=0.02, max_time_s=0.2)
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingPlan:
-    """Shapes to try: square matrix products by size, matrix-vector products by (n, k), bytes of one copied or summed operand."""
+    """Shapes to try: square matrix products by size, matrix-vector products by (n, k), bytes of one copied or summed operand, and of
+    one copied to or from the host (0: the device works in the host's memory)."""
 
     matmul_sizes: tuple[int, ...]
     read_shapes: tuple[tuple[int, int], ...]
     copy_bytes: int
     eager_launch: bool = False
+    host_bytes: int = 0
 
 
 CPU_PLAN = CeilingPlan((1024, 1536, 2048, 3072, 4096), ((6144, 5120), (2560, 10240), (10240, 2560)), 64 << 20)
 GPU_PLAN = CeilingPlan(
-    (2048, 3072, 4096, 6144, 8192, 12288), ((24576, 10240), (10240, 24576), (16384, 15360)), 256 << 20, eager_launch=True
+    (2048, 3072, 4096, 6144, 8192, 12288, 16384), ((24576, 10240), (10240, 24576), (16384, 15360)), 256 << 20, True, 128 << 20
 )
 
 
@@ -46,22 +57,37 @@ def plan_for(kind: str) -> CeilingPlan:
 
 
 def candidates(plan: CeilingPlan, dtype: str, taken: Iterable[Case]) -> dict[str, list[Case]]:
-    """Cases to try for each ceiling; matrices of a shape that the model itself has are left out."""
+    """Cases to try for each ceiling, products in every type that cases are in; matrices of a shape that the model itself has are left
+    out. A case with a ``missing`` parameter cannot be tried, and says why."""
+    taken = list(taken)
     used = {(c.shape["n"], c.shape["k"]) for c in taken if c.op_class == "gemm"}
+    quantised = sorted({c.dtype for c in taken} & {"fp8", "int8"})
     element = ELEMENT_BYTES[dtype]
     sizes = [s for s in plan.matmul_sizes if (s, s) not in used] or [plan.matmul_sizes[0] + 128]
     shapes = [s for s in plan.read_shapes if s not in used] or [(plan.read_shapes[0][0] + 128, plan.read_shapes[0][1])]
     elements = plan.copy_bytes // element
     found = {
         "matmul": [_gemm("matmul", dtype, s, s, s) for s in sizes],
+        **{f"matmul_{kind}": [_gemm(f"matmul_{kind}", kind, s, s, s) for s in sizes] for kind in quantised},
         "read": [_gemm("read", dtype, 1, n, k) for n, k in shapes],
-        "read_sum": [_case("read_sum", "sum", dtype, {"elements": elements}, 0, elements * element)],
         "copy": [_case("copy", "copy", dtype, {"elements": elements}, 0, 2 * elements * element)],
         "launch": [_case("launch", "empty", dtype, {"elements": 1}, 0, 2 * element)],
+        "read_sum": [_case("read_sum", "sum", dtype, {"elements": elements}, 0, elements * element)],
+        "write": [_case("write", "write", dtype, {"elements": elements}, 0, elements * element)],
     }
     if plan.eager_launch:
         found["launch_eager"] = [_case("launch_eager", "empty", dtype, {"elements": 1}, 0, 2 * element, eager=True)]
-    return found
+    return found | _host_copies(plan, dtype)
+
+
+def _host_copies(plan: CeilingPlan, dtype: str) -> dict[str, list[Case]]:
+    size = plan.host_bytes or plan.copy_bytes
+    own: dict[str, Any] = {} if plan.host_bytes else {"missing": "the device works in the host's memory"}
+    sizes = {"elements": size // ELEMENT_BYTES[dtype]}
+    return {
+        name: [_case(name, "host_copy", dtype, sizes, 0, size, to=to, **own)]
+        for name, to in zip(_LINKS, ("device", "host"), strict=True)
+    }
 
 
 def working_sets(sizes: Iterable[int], dtype: str) -> dict[str, list[Case]]:
@@ -74,53 +100,78 @@ def working_sets(sizes: Iterable[int], dtype: str) -> dict[str, list[Case]]:
     }
 
 
-def largest_operand_bytes(cases: Iterable[Case]) -> int:
-    """Bytes of the largest matrix or cache that any case rotates over."""
-    return max((_operand_bytes(c) for c in cases), default=1 << 20)
-
-
-def _operand_bytes(case: Case) -> int:
-    shape, element = case.shape, ELEMENT_BYTES[case.dtype]
-    if "k" in shape:
-        return int(shape["n"] * shape["k"] * shape.get("copies", shape.get("active", 1)) * element)
-    if case.kernel == "attention":
-        return int(shape["b"] * shape["kv"] * shape["hkv"] * (shape["d"] + shape["dv"]) * element)
-    if case.op_class == "recurrent":
-        sizes = [
-            shape.get(k, 1)
-            for k in ("sequences", "heads", "head_dim", "state", "key_head_dim", "value_head_dim", "channels", "kernel")
-        ]
-        return int(math.prod(sizes) * element)
-    if "elements" in shape:
-        return int(2 * shape["elements"] * element)
-    return int(shape.get("m", 1) * shape.get("n", 1) * element)
-
-
 def search(bench: Bench, groups: dict[str, list[Case]], limit_s: float) -> list[State]:
     """Try every candidate for a moment within ``limit_s`` seconds and keep the best two of each kind for the rounds. A kind's first
-    candidate is tried whatever the limit; larger ones are left out once the time is spent."""
+    candidate is tried whatever the limit where predictions rest on it; what the time does not hold is left out and says so. What is left
+    goes to the thermal states of the best product, which are not for the rounds."""
     kept: list[State] = []
-    deadline = bench.clock.now() + limit_s
+    begin = bench.clock.now()
+    deadline = begin + limit_s
     quick = Bench(bench.runner, bench.clock, bench.monitor, bench.random, _SEARCH_RULE, bench.progress)
     for name, cases in groups.items():
-        tried: list[State] = []
-        for case in cases:
-            if tried and bench.clock.now() + 4 * tried[-1].call_s > deadline:
-                break
-            state = State(case)
-            quick.first_timing(state)
-            if state.failure is None and len(cases) > 1:
-                quick.visit(state, -1, min(0.3, max(0.0, deadline - bench.clock.now())))
-            tried.append(state)
-        living = [s for s in tried if s.failure is None]
-        living.sort(key=lambda s: _rate(s.case, name, s.call_s), reverse=True)
-        for state in living[_FINALISTS:]:
-            if state.timed is not None:
-                state.timed.close()
-        kept += living[:_FINALISTS] or tried[:1]
+        late = not _is_needed(name) and bench.clock.now() > deadline
+        tried = _try(quick, name, cases, deadline, late=late)
+        if name == "matmul":
+            tried = _refine(quick, tried, begin + _REFINE_SHARE * limit_s)
+        kept += [s for s in tried if s.failure is None][:_FINALISTS] or tried[:1]
     for state in kept:
         state.rounds.clear()  # the search chose by luck, too: values come from the rounds alone
-    return kept
+    best = next((s for s in kept if s.case.operation == "matmul" and s.failure is None), None)
+    return kept + (thermal.states(bench, best, deadline - bench.clock.now()) if best else [])
+
+
+def _try(
+    bench: Bench, name: str, cases: Iterable[Case], deadline: float, *, late: bool = False, known: Iterable[State] = ()
+) -> list[State]:
+    """Candidates of a kind with the ``known`` ones, the best first; what cannot win any more gives its memory back."""
+    tried, wanted = list(known), list(cases)
+    for case in wanted:
+        if tried and bench.clock.now() + 4 * tried[-1].call_s > deadline:
+            break
+        state = State(case, failure=_reason_against(case, late=late))
+        bench.first_timing(state)
+        if state.failure is None and len(wanted) > 1:
+            bench.visit(state, -1, min(0.3, max(0.0, deadline - bench.clock.now())))
+        tried.append(state)
+    tried.sort(key=lambda s: _rate(s.case, name, s.call_s) if s.failure is None else -1.0, reverse=True)
+    for state in tried[_FINALISTS:]:
+        if state.timed is not None:
+            state.timed.close()
+            state.timed = None
+    return tried
+
+
+def _refine(bench: Bench, tried: list[State], deadline: float) -> list[State]:
+    """Products with one size changed around the best ones. The rates of all that were tried go into the parameters of the best, as
+    [m, n, k, FLOP/s]: the best shape is not the typical one."""
+    living = [s for s in tried if s.failure is None]
+    if len(living) < BEST:  # there was no time for the coarse grid
+        return tried
+    shapes: dict[Shape, State] = {_sizes(s.case): s for s in living}
+    sizes = sorted({size for shape in shapes for size in shape})
+    dtype = living[0].case.dtype
+    around = [_gemm("matmul", dtype, *shape) for shape in neighbours(list(shapes)[:BEST], sizes, shapes)]
+    found = _try(bench, "matmul", around, deadline, known=living)
+    rates = [[*_sizes(s.case), _rate(s.case, "matmul", s.call_s)] for s in found if s.failure is None]
+    best = found[0]
+    best.case = replace(best.case, parameters=best.case.parameters | {"tried": rates})
+    return found
+
+
+def _sizes(case: Case) -> Shape:
+    return case.shape["m"], case.shape["n"], case.shape["k"]
+
+
+def _is_needed(name: str) -> bool:
+    """Whether predictions rest on a kind of ceiling."""
+    return name in _PRODUCTS or name in ("read", "copy", "launch")
+
+
+def _reason_against(case: Case, *, late: bool) -> str | None:
+    """Why a candidate is not tried; None for one that is."""
+    if "missing" in case.parameters:
+        return f"not available: {case.parameters['missing']}"
+    return thermal.NO_TIME if late else None
 
 
 def collect(results: Iterable[CaseResult]) -> tuple[Ceiling, ...]:
@@ -146,13 +197,14 @@ def as_roofline(ceilings: Iterable[Ceiling], op_class: str, launches: int = 1, *
     rest, and the cost of ``launches`` launches. ``pick`` is value, low or high (ends of the interval). None while one is unknown."""
     by_name = {c.name: c for c in ceilings}
     matmul, read, copy = (by_name.get(n) for n in ("matmul", "read", "copy"))
+    products = [c for n, c in by_name.items() if n in _PRODUCTS and n not in thermal.NAMES]
     traffic = read if op_class in _READING else copy or read
     if matmul is None or traffic is None:
         return None
     launch = by_name.get("launch")
     return Ceilings(
         name="measured here",
-        peaks={matmul.dtype: _picked(matmul, pick)},
+        peaks={c.dtype: _picked(c, pick) for c in products},
         bandwidth=_picked(traffic, pick),
         launch_s=launches * launch.value if launch else 0.0,
     )
@@ -161,8 +213,11 @@ def as_roofline(ceilings: Iterable[Ceiling], op_class: str, launches: int = 1, *
 def as_floor(ceilings: Iterable[Ceiling]) -> Ceilings | None:
     """The fastest samples of any kernel: what nothing on this device should beat."""
     found = list(ceilings)
-    peaks = {c.dtype: c.best for c in found if c.name == "matmul"}
-    rates = [c.best for c in found if c.unit == "byte/s"]
+    peaks: dict[str, float] = {}
+    for c in found:
+        if c.name in _PRODUCTS:
+            peaks[c.dtype] = max(c.best, peaks.get(c.dtype, 0.0))
+    rates = [c.best for c in found if c.unit == "byte/s" and c.name not in _LINKS]
     return Ceilings("measured here, best", peaks, max(rates)) if peaks and rates else None
 
 
@@ -173,14 +228,17 @@ def _picked(ceiling: Ceiling, pick: str) -> float:
 
 
 def _rate(case: Case, name: str, time_s: float) -> float:
-    return (case.flops if name == "matmul" else case.bytes) / max(time_s, 1e-12)
+    return (case.flops if name in _PRODUCTS else case.bytes) / max(time_s, 1e-12)
 
 
 def _gemm(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     traffic = (m * k + n * k + m * n) * ELEMENT_BYTES[dtype]
-    return _case(name, "gemm", dtype, {"m": m, "n": n, "k": k}, 2 * m * n * k, traffic)
+    sizes = {"m": m, "n": n, "k": k}
+    if dtype in ("fp8", "int8"):
+        return _case(name, "scaled_gemm", dtype, sizes, 2 * m * n * k, traffic, format=dtype)
+    return _case(name, "gemm", dtype, sizes, 2 * m * n * k, traffic)
 
 
-def _case(name: str, kernel: str, dtype: str, shape: dict[str, int], flops: int, traffic: int, **parameters: bool) -> Case:
+def _case(name: str, kernel: str, dtype: str, shape: dict[str, int], flops: int, traffic: int, **parameters: Any) -> Case:
     sizes = "/".join(f"{key}{value}" for key, value in shape.items())
     return Case(f"ceiling:{name}/{sizes}/{dtype}", name, "ceiling", "ceiling", kernel, shape, dtype, flops, traffic, 1, parameters)

@@ -2,8 +2,9 @@
 
     torchrun --standalone --nproc-per-node N -m calc.measure.collectives [-o FILE] [--merge RUN]
 
-nccl on GPUs, gloo on CPUs. A rank's value is the median of its samples, the case's the largest over ranks. Rates as nccl-tests defines
-them (doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw x the share of the bytes that cross a link. Only rank 0 writes.
+nccl on GPUs, gloo on CPUs. With --merge the messages of that run's model are measured too. A rank's value is the median of its samples,
+the case's the largest over ranks. Rates as nccl-tests defines them (doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw x the
+share of the bytes that cross a link. Only rank 0 writes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from calc.measure import run_file
+from calc.errors import RoofcastError
+from calc.measure import link_law, run_file, run_reader
 from calc.measure.statistics import log_interval, median
 from calc.measure.torch_module import require_torch
 
@@ -32,8 +35,11 @@ BYTES_ARE = {
     "all-to-all": "per rank",
     "send": "per rank",
 }
+#: Products whose partial sums the ranks add up (calc.operators names them so).
+ROW_PARALLEL = ("o_proj", "down_proj")
 _ROUNDS, _SAMPLES = 5, 7
 _BLOCK_S = 1e-3
+_ELEMENT_BYTES = 2
 
 
 def bus_factor(kind: str, ranks: int) -> float:
@@ -43,13 +49,20 @@ def bus_factor(kind: str, ranks: int) -> float:
     return 1.0 if kind == "send" else (ranks - 1) / ranks
 
 
-def sizes(largest: int, message: int | None) -> list[int]:
-    """1 KiB to ``largest`` bytes in factors of 4, and the model's own message."""
+def sizes(largest: int, messages: Iterable[int] = ()) -> list[int]:
+    """1 KiB to ``largest`` bytes in factors of 4, and the model's own messages."""
     found, size = [], 1 << 10
     while size <= largest:
         found.append(size)
         size *= 4
-    return sorted({*found, *([message] if message else [])})
+    return sorted({*found, *messages})
+
+
+def messages_of(run: dict[str, Any]) -> list[int]:
+    """Bytes that tensor parallelism reduces after attention and after the feed-forward part, in both phases of a run: the results of
+    the products that it splits by rows, in 16 bit."""
+    shapes = [o["shape"] for o in run["operators"] if o["operation"] in ROW_PARALLEL]
+    return sorted({_ELEMENT_BYTES * round(s["m"] * s["n"]) for s in shapes if {"m", "n"} <= s.keys()})
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,18 +71,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, help="write the results (JSON) here")
     parser.add_argument("--merge", type=Path, metavar="RUN", help="put the results into this run file")
     parser.add_argument("--largest", type=int, default=1 << 26, help="largest message in bytes")
-    parser.add_argument("--tokens", type=int, help="tokens of a step, with --hidden-size the model's own message")
-    parser.add_argument("--hidden-size", type=int)
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     asked = parser.parse_args(arguments)
     if "RANK" not in os.environ:
         print("error: start it with torchrun --standalone --nproc-per-node N -m calc.measure.collectives", file=sys.stderr)
         return 2
-    torch = require_torch()
-    found = _measure(torch, asked)
-    if int(os.environ["RANK"]) == 0:
-        if asked.merge:
-            run_file.write(run_file.read(asked.merge) | {"collectives": found}, asked.merge)
+    first = int(os.environ["RANK"]) == 0
+    try:
+        # Before minutes are spent: an edited run must not be signed anew, and both files must be writable.
+        run = run_reader.load(asked.merge)[0] if asked.merge else None
+        for path in (asked.merge, asked.output) if first else ():
+            if path:
+                run_file.check_writable(path)
+        found = _measure(require_torch(), messages_of(run) if run else [], asked.largest, asked.rounds)
+    except RoofcastError as fault:
+        if first:  # the others say the same
+            print(f"error: {fault.message}", *([f"hint: {fault.hint}"] if fault.hint else []), sep="\n", file=sys.stderr)
+        return fault.exit_code
+    if first:
+        if run:
+            run_file.write(run | {"collectives": found}, asked.merge)
         if asked.output:
             run_file.write(found, asked.output)
         elif not asked.merge:
@@ -77,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _measure(torch: Any, asked: argparse.Namespace) -> dict[str, Any]:
+def _measure(torch: Any, messages: list[int], largest: int, rounds: int) -> dict[str, Any]:
     distributed = torch.distributed
     cuda = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu"
@@ -87,24 +108,35 @@ def _measure(torch: Any, asked: argparse.Namespace) -> dict[str, Any]:
     distributed.init_process_group(backend, timeout=timedelta(seconds=120))
     try:
         ranks = distributed.get_world_size()
-        message = asked.tokens * asked.hidden_size * 2 if asked.tokens and asked.hidden_size else None
-        cases = [_case(torch, kind, size, device, asked.rounds) for size in sizes(asked.largest, message) for kind in KINDS]
+        cases = [_case(torch, kind, size, device, rounds) for size in sizes(largest, messages) for kind in KINDS]
         return {
             "schema": SCHEMA,
             "backend": backend,
             "ranks": ranks,
             "device": torch.cuda.get_device_name() if cuda else "cpu",
             "torch": str(torch.__version__),
-            "model_message_bytes": message,
+            "model_message_bytes": messages,
             "cases": cases,
+            "laws": laws(cases),
         }
     finally:
         distributed.destroy_process_group()
 
 
+def laws(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Latency and bandwidth (bytes as the kind counts them, over time) of each kind, piece by piece."""
+    return [
+        {"kind": kind, **asdict(piece)}
+        for kind in KINDS
+        for piece in link_law.pieces([(c["bytes"], c["time_s"]) for c in cases if c["kind"] == kind and c["time_s"]])
+    ]
+
+
 def _case(torch: Any, kind: str, size: int, device: str, rounds: int) -> dict[str, Any]:
-    """One collective at one size; the same number of calls on every rank."""
+    """One collective at one size, rounded down to whole 16-bit elements of each rank; the same number of calls on every rank."""
     distributed, ranks = torch.distributed, torch.distributed.get_world_size()
+    elements = max(1, size // _ELEMENT_BYTES // ranks) * ranks
+    size = elements * _ELEMENT_BYTES
     record: dict[str, Any] = {
         "id": f"collective:{kind}/b{size}/r{ranks}",
         "kind": kind,
@@ -112,7 +144,7 @@ def _case(torch: Any, kind: str, size: int, device: str, rounds: int) -> dict[st
         "bytes_are": BYTES_ARE[kind],
     }
     try:
-        call = _call(torch, kind, size // 2 // ranks * ranks, device)
+        call = _call(torch, kind, elements, device)
         call()
     except (RuntimeError, NotImplementedError, AttributeError) as fault:  # gloo lacks some kinds
         return record | {"status": "failed", "time_s": None, "failure": (str(fault).splitlines() or ["not available"])[0][:200]}

@@ -241,7 +241,7 @@ def _above_datasheet(ceilings: Sequence[Ceiling], datasheet: roofline.Ceilings |
         return []
     found = []
     for ceiling in ceilings:
-        limit = datasheet.peak(ceiling.dtype) if ceiling.name == "matmul" else datasheet.bandwidth
+        limit = datasheet.peak(ceiling.dtype) if ceiling.unit == "flop/s" else datasheet.bandwidth
         if ceiling.unit != "s" and limit and ceiling.value > limit * (1 + _DATASHEET_FLOOR_SLACK):
             excess = format_percent(ceiling.value / limit - 1)
             message = f"measured {ceiling.name} exceeds the datasheet of {datasheet.name} by {excess}: is it the right profile?"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from calc.measure import nvml
 from calc.measure.host import read_host
-from calc.measure.monitor import open_nvml
 from calc.measure.torch_module import find_torch
 
 
@@ -36,7 +35,7 @@ def detect_local() -> LocalDevice:
     version = str(torch.__version__) if torch is not None else None
     if torch is not None and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
-        driver = nvml_driver()
+        driver = _nvml_driver()
         return LocalDevice("cuda", properties.name, properties.total_memory, torch.cuda.device_count(), "torch", driver, version)
     found = _nvml_device(version)
     if found is not None:
@@ -46,36 +45,28 @@ def detect_local() -> LocalDevice:
 
 
 def _nvml_device(torch_version: str | None) -> LocalDevice | None:
-    nvml = open_nvml()
-    if nvml is None:
+    library = nvml.open_nvml()
+    if library is None:
         return None
     try:
-        count = nvml.nvmlDeviceGetCount()
+        count = library.nvmlDeviceGetCount()
         if not count:
             return None
-        handle = nvml.nvmlDeviceGetHandleByIndex(0)
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
-        name, driver = _decoded(nvml.nvmlDeviceGetName(handle)), _decoded(nvml.nvmlSystemGetDriverVersion())
-        return LocalDevice("cuda", name, int(memory), count, "nvml", driver, torch_version)
-    except nvml.NVMLError:
+        handle = library.nvmlDeviceGetHandleByIndex(0)
+        memory = library.nvmlDeviceGetMemoryInfo(handle).total
+        name = nvml.decoded(library.nvmlDeviceGetName(handle))
+        return LocalDevice("cuda", name, int(memory), count, "nvml", nvml.driver(library), torch_version)
+    except library.NVMLError:
         return None
     finally:
-        nvml.nvmlShutdown()
+        library.nvmlShutdown()
 
 
-def nvml_driver() -> str | None:
-    """Version of the NVIDIA driver, None where NVML does not tell."""
-    nvml = open_nvml()
-    if nvml is None:
+def _nvml_driver() -> str | None:
+    library = nvml.open_nvml()
+    if library is None:
         return None
     try:
-        return _decoded(nvml.nvmlSystemGetDriverVersion())
-    except nvml.NVMLError:
-        return None
+        return nvml.driver(library)
     finally:
-        nvml.nvmlShutdown()
-
-
-def _decoded(text: Any) -> str:
-    """Older releases of the module return bytes."""
-    return text.decode() if isinstance(text, bytes) else str(text)
+        library.nvmlShutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from calc.measure.prediction import pair
@@ -21,6 +22,7 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]
     verdicts = [r["verdict"] for r in rows]
     return {
         "environment": _changed(first, second),
+        "steps": [_step(phase, one, two) for phase in ("prefill", "decode")],
         "rows": rows,
         "only_first": [i for i in one if i not in two],
         "only_second": [i for i in two if i not in one],
@@ -43,6 +45,35 @@ def _row(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
         "ratio": ratio,
         "status": [one["status"], two["status"]],
         "verdict": _verdict(ratio, *intervals) if trusted else "UNCLEAR",
+    }
+
+
+def _step(phase: str, one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    """The sums of a phase over the cases that both runs timed, by the calls of the first. The ends of the intervals add up: wider than
+    need be, so that a verdict stands."""
+    timed = [
+        (c["calls_per_step"], c, two[i])
+        for i, c in one.items()
+        if i in two and c["phase"] == phase and c["calls_per_step"] and c["time_s"] and two[i]["time_s"]
+    ]
+    sums = [math.fsum(calls * both[k]["time_s"] for calls, *both in timed) or None for k in (0, 1)]
+    ends: list[tuple[float, float] | None] = [None, None]
+    if timed and all(c["interval_s"] and c["status"] in _TRUSTED for _, *both in timed for c in both):
+        ends = [
+            (
+                math.fsum(n * both[k]["interval_s"][0] for n, *both in timed),
+                math.fsum(n * both[k]["interval_s"][1] for n, *both in timed),
+            )
+            for k in (0, 1)
+        ]
+    ratio = sums[1] / sums[0] if sums[0] and sums[1] else None
+    return {
+        "phase": phase,
+        "cases": len(timed),
+        "first_s": sums[0],
+        "second_s": sums[1],
+        "ratio": ratio,
+        "verdict": _verdict(ratio, *ends),
     }
 
 

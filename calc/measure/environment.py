@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from calc.measure.detect import nvml_driver
+from calc.measure import command_monitor, nvml
 from calc.measure.device import DeviceFacts
 from calc.measure.host import read_host
 
@@ -25,13 +25,15 @@ VARIABLES = (
 )  # fmt: skip
 
 
-def record(torch: Any | None, facts: DeviceFacts, dtype: str, argv: list[str] | None = None) -> dict[str, Any]:
+def record(
+    torch: Any | None, facts: DeviceFacts, dtype: str, argv: list[str] | None = None, *, pinned: bool = False
+) -> dict[str, Any]:
     """Everything that may explain a difference between two runs; null for what cannot be read."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "tool": {"name": "roofcast", "version": _version(), "git_commit": git_commit()},
         "command": [hide_path(a) for a in (sys.argv[1:] if argv is None else argv)],
-        "host": _host(facts),
+        "host": _host(facts) | {"pinned": pinned},
         "device": _device(torch, facts),
         "torch": _torch(torch, dtype) if torch is not None else None,
         "python": platform.python_version(),
@@ -88,7 +90,6 @@ def _host(facts: DeviceFacts) -> dict[str, Any]:
         "physical_cores": host.physical_cores,
         "quota_cpus": host.quota_cpus,
         "threads": facts.threads,
-        "pinned": False,
         "last_level_cache_bytes": host.cache_bytes,
         "memory_bytes": host.memory_bytes,
         "system": f"{platform.system()} {platform.release()}",
@@ -99,17 +100,26 @@ def _host(facts: DeviceFacts) -> dict[str, Any]:
 
 def _device(torch: Any | None, facts: DeviceFacts) -> dict[str, Any]:
     uuid = device_uuid(torch, facts) if torch is not None else None
+    managed = {}
+    if facts.kind == "cuda" and not is_rocm(torch):
+        managed = nvml.device_facts(uuid, facts.index) or command_monitor.device_facts(uuid, facts.index)
     return {
         "kind": facts.kind,
         "name": facts.name,
-        "driver": nvml_driver() if facts.kind == "cuda" else None,
+        "driver": None,
         "uuid_sha256": hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else None,
         "memory_bytes": facts.memory_bytes,
         "free_memory_bytes": facts.free_bytes,
         "cache_bytes": facts.cache_bytes,
         "cache_reported": facts.cache_reported,
         **facts.details,
+        **managed,
     }
+
+
+def is_rocm(torch: Any | None) -> bool:
+    """Whether this torch is built for AMD's ROCm, which calls its devices cuda too."""
+    return torch is not None and torch.version.hip is not None
 
 
 def _torch(torch: Any, dtype: str) -> dict[str, Any]:
@@ -119,12 +129,28 @@ def _torch(torch: Any, dtype: str) -> dict[str, Any]:
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
+        "cublas": _cublas_version(),
         "cudnn": cudnn,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() and _has_nccl(torch) else None,
         "dtype": dtype,
         "threads": torch.get_num_threads(),
         "cpu_capability": backends.cpu.get_cpu_capability(),
         "mkldnn": bool(backends.mkldnn.is_available()),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),  # TF32 or not
         "allow_bf16_reduced_precision_reduction": bool(matmul.allow_bf16_reduced_precision_reduction),
         "allow_fp16_reduced_precision_reduction": bool(matmul.allow_fp16_reduced_precision_reduction),
     }
+
+
+def _has_nccl(torch: Any) -> bool:
+    return torch.distributed.is_available() and bool(torch.distributed.is_nccl_available())
+
+
+def _cublas_version() -> str | None:
+    """Of the wheel that torch brings; a torch built on the system's CUDA has none, and torch itself does not tell."""
+    for name in ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12", "nvidia-cublas-cu11"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

@@ -6,20 +6,16 @@ error = predicted / measured - 1: positive means that roofcast promised slower t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from calc.measure import comparison, reasons
-from calc.measure.ceilings import as_roofline
-from calc.measure.fit import errors
+from calc.measure import comparison, gap, reasons, tallies
 from calc.measure.fitted_profile import short_hash
 from calc.measure.prediction import Predictor, pair, predictor_of
+from calc.measure.tallies import JUDGED
 from calc.operators.operator import Operator
 from calc.timing import roofline
 from calc.timing.efficiency import Efficiency
 
-#: Verdicts of a pair that can be judged.
-JUDGED = ("agrees", "fast", "slow")
 _LEAST_RELIABLE = 0.80
 _MOST_SAMPLES = 60  # of a round in a picture
 
@@ -32,7 +28,7 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
     known = {r["case_id"] for r in rows}
     further = [_case_row(c, predictor, cases) for c in run["cases"] if c["id"] not in known]
     distinct = list({r["case_id"]: r for r in rows if r["case_id"]}.values()) + further
-    steps = [_step(phase, rows) for phase in ("prefill", "decode") if any(r["phase"] == phase for r in rows)]
+    steps = [tallies.step(phase, rows) for phase in ("prefill", "decode") if any(r["phase"] == phase for r in rows)]
     judged = [r for r in distinct if r["verdict"] in JUDGED]
     worst = max(judged, key=lambda r: abs(math.log1p(r["error"])), default=None)
     return {
@@ -47,8 +43,8 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
         "rows": rows,
         "further": further,
         "steps": steps,
-        "groups": _groups(judged),
-        "counts": _counts(distinct),
+        "groups": tallies.groups(judged),
+        "counts": tallies.counts(distinct),
         "worst": worst and {"case_id": worst["case_id"], "error": worst["error"], "reason": reasons.likely(worst, cases)},
         "not_measured": list(run.get("not_measured", ())),
         "left_out": [
@@ -57,6 +53,7 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
         "bandwidth_curve": _curve(run),
         "links": run.get("collectives"),
         "samples": _samples(run, worst, rows),
+        "noisy": _texts(run.get("noisy")),
         "warnings": list(run.get("warnings", ())),
     }
 
@@ -138,8 +135,17 @@ def _case_row(case: dict[str, Any], predictor: Predictor, cases: dict[str, dict[
 def _bare(case: dict[str, Any]) -> Operator:
     """The operator of a case whose kinds of bytes are not told apart."""
     return Operator(
-        case["operation"], case["class"], "", 0, 1, case["shape"], case["dtype"], flops=case["flops"], activation_bytes=case["bytes"]
-    )  # fmt: skip
+        case["operation"],
+        case["class"],
+        "",
+        0,
+        1,
+        case["shape"],
+        case["dtype"],
+        flops=case["flops"],
+        activation_bytes=case["bytes"],
+        weight_format=case["dtype"],
+    )
 
 
 def _sum(parts: list[Any], predictor: Predictor, cases: dict[str, dict[str, Any]]) -> comparison.Prediction | None:
@@ -191,70 +197,17 @@ def _row(
         "predicted_interval_s": found.interval_s if found else None,
         "error": predicted / measured - 1 if predicted and measured else None,
         "datasheet_s": float(roofline.honest(operator, sheet).time_s) if sheet is not None and rated else None,
-        "gap": _gap(operator, measured, predictor, case["launches"] if case else 1),
+        "gap": gap.split(
+            operator, measured, predictor.ceilings, sheet, launches=case["launches"] if case else 1, units=predictor.units
+        ),
+        "labels": _texts(case.get("labels")) if case else [],
         "note": case["failure"] if case else None,
     }
 
 
-def _gap(operator: Operator, measured: float | None, predictor: Predictor, launches: int) -> dict[str, float | None] | None:
-    """The measured time in parts: at datasheet rates, what this device's ceilings lack, launches, and what nothing explains."""
-    here = as_roofline(predictor.ceilings, operator.op_class, launches)
-    if measured is None or here is None or operator.compute_dtype not in here.peaks:
-        return None
-    roof = float(roofline.honest(operator, here).time_s)
-    sheet = predictor.datasheet
-    ideal = float(roofline.honest(operator, sheet).time_s) if sheet and operator.compute_dtype in sheet.peaks else None
-    return {
-        "datasheet_s": ideal,
-        "ceilings_s": roof - ideal if ideal is not None else None,
-        "launch_s": here.launch_s,
-        "unexplained_s": measured - roof - here.launch_s,
-    }
-
-
-def _step(phase: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sum over the measured operators of a phase, by the number of their calls, and its parts by operation."""
-    own = [r for r in rows if r["phase"] == phase and r["measured_s"]]
-    parts: dict[str, dict[str, Any]] = {}
-    for row in own:
-        part = parts.setdefault(row["operation"], {"operation": row["operation"], "measured_s": 0.0, "predicted_s": 0.0})
-        part["measured_s"] += row["count"] * row["measured_s"]
-        part["predicted_s"] += row["count"] * (row["predicted_s"] or 0.0)
-    measured = math.fsum(p["measured_s"] for p in parts.values())
-    predicted = math.fsum(p["predicted_s"] for p in parts.values())
-    whole = bool(own) and all(r["predicted_s"] for r in own)
-    return {
-        "phase": phase,
-        "measured_s": measured or None,
-        "predicted_s": predicted if whole else None,
-        "error": predicted / measured - 1 if whole and measured else None,
-        "parts": list(parts.values()),
-        "missing": sorted({r["operation"] for r in rows if r["phase"] == phase and not r["measured_s"]}),
-    }
-
-
-def _groups(judged: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Summaries by class and phase (``bound`` None), and by bound too."""
-    found = []
-    keys = sorted({(r["class"], r["phase"], b) for r in judged for b in ("", r["bound"] or "?")})
-    for op_class, phase, bound in keys:
-        part = [r for r in judged if (r["class"], r["phase"]) == (op_class, phase) and bound in ("", r["bound"] or "?")]
-        figures = errors([math.log1p(r["error"]) for r in part])
-        if figures is None:
-            continue
-        worst = max(part, key=lambda r: abs(math.log1p(r["error"])))
-        found.append(
-            {"class": op_class, "phase": phase, "bound": bound or None, "n": figures.n, "bias": figures.bias, "median": figures.median,
-             "p90": figures.p90, "worst": figures.worst, "worst_case_id": worst["case_id"]}
-        )  # fmt: skip
-    return found
-
-
-def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-    verdicts = [r["verdict"] for r in rows]
-    return {"cases": len(rows), "judged": sum(v in JUDGED for v in verdicts)} | {
-        v: verdicts.count(v) for v in (*JUDGED, "unclear", "extrapolated", "unreliable", "failed")
-    }
+def _texts(value: Any) -> list[str]:
+    """A list of words of a run file, which earlier versions lack."""
+    return [str(v) for v in value] if isinstance(value, list) else []
 
 
 def _ceiling(record: dict[str, Any]) -> dict[str, Any]:

@@ -1,66 +1,26 @@
-"""The law of a kernel fitted to measured times: reached shares of peak and bandwidth, a fixed time per call, and the knee.
+"""Laws fitted to the measured calls of one operator class: the plainest form that predicts what was left out best.
 
-    t = launch + ((F / (e_c P))^p + (B / (e_b BW))^p)^(1/p)
-
-Fitted on log(measured / predicted) with Huber's loss (Huber 1964) by damped Gauss-Newton steps (Levenberg 1944) over a grid of p.
-Needs numpy only.
+A class has one law. Two more forms are tried, and kept only where they predict left-out shapes better: a correction by rows, and a law of
+its own for each kernel, drawn to that of the class as far as few cases tell otherwise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 
-from calc.timing.roofline import corrected, joined_s
+from calc.measure.solver import KNEE_STEPS, Law, Observation, best, columns_of, rows_of, solve, tabled
+from calc.measure.statistics import t95
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-
-KNEES = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
-#: Deviation of the logarithm that even a quiet case keeps, so that a few of them do not rule the fit.
-QUIET = 0.03
-_HUBER = 1.345  # 95 % efficiency on normal errors
-#: A weak prior holds parameters that no case tells: one deviation is a factor of e.
-_PRIOR = 1.0
-_STEPS, _KNEE_STEPS = 40, 15
 _BOOTSTRAP = 200
-_FEWEST_FOR_KNEE = 8
-_FEWEST_FOR_TABLE, _TABLE_PAYS = 2, 0.10
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A measured call: seconds at the ceilings for its products and its bytes, measured seconds with the deviation of its logarithm.
-    ``group`` is the shape that is left out whole, ``rows`` the tokens of a product."""
-
-    case_id: str
-    phase: str
-    compute_s: float
-    memory_s: float
-    time_s: float
-    deviation: float
-    group: str
-    rows: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """Parameters of the law; ``knee`` None takes the larger of both times. ``correction`` is (rows, measured / law)."""
-
-    compute: float
-    bandwidth: float
-    launch_s: float
-    knee: float | None
-    correction: tuple[tuple[float, float], ...] = ()
-
-    def predict(self, compute_s: Array, memory_s: Array, rows: Array | None = None) -> Array:
-        """Seconds of calls that would need these seconds at the ceilings."""
-        joined: Array = np.asarray(joined_s(compute_s / self.compute, memory_s / self.bandwidth, self.knee))
-        result: Array = (self.launch_s + joined) * np.asarray(corrected(self.correction, rows))
-        return result
+_FEWEST_GROUPS, _FEWEST_SIZES = 3, 4
+#: Laws of kernels replace that of the class where they leave at most this part of its error: less is chance (kernels of one simulated law:
+#: 0.94 to 1.28; element-wise kernels of a CPU: 0.14 to 0.18).
+_KERNELS_PAY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +47,36 @@ class Fitted:
     held_out: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """What a form gives: the law of the class, and those of kernels that have their own."""
+
+    whole: Law
+    own: dict[str, Law] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFit:
+    """``whole`` serves every kernel without a law of its own: where there are such laws, its ``held_out`` errors are those of kernels
+    left out whole. ``own`` are the kernels'."""
+
+    whole: Fitted
+    own: dict[str, Fitted]
+
+    @property
+    def residuals(self) -> dict[str, float]:
+        """Of every case by the law that serves it."""
+        return self.whole.residuals | {i: r for one in self.own.values() for i, r in one.residuals.items()}
+
+    @property
+    def held_out(self) -> dict[str, float]:
+        """Of every case that could be left out, by the law that serves it."""
+        return {i: r for one in self.own.values() for i, r in one.held_out.items()} if self.own else self.whole.held_out
+
+
+Form = Callable[[Sequence[Observation], Law], Laws]
+
+
 def fit(
     observations: Sequence[Observation],
     launch_s: float,
@@ -94,49 +84,16 @@ def fit(
     start: Law | None = None,
     bootstrap: int = _BOOTSTRAP,
     validate: bool = True,
-) -> Fitted:
-    """The law of one class and type. ``launch_s`` (above 0) is where a fixed time that no case tells stays; ``start`` holds
-    efficiencies likewise. ``validate`` False leaves the held-out errors out."""
+) -> ClassFit:
+    """The laws of one class and type. ``launch_s`` (above 0) is where a fixed time that no case tells stays; ``start`` holds
+    efficiencies likewise. ``validate`` False leaves the held-out errors out, and with them every form but the plainest."""
     prior = start or Law(1.0, 1.0, launch_s, None)
-    law = _best(observations, prior)
-    held_out = _held_out(observations, prior, table=False) if validate else {}
-    tabled = _tabled(law, observations)
-    if validate and tabled.correction:
-        other = _held_out(observations, prior, table=True)
-        if _size(other) < _size(held_out):  # the table pays only where it predicts shapes that it did not see
-            law, held_out = tabled, other
-    compute, memory, measured, _ = _columns(observations)
-    log_ratio = np.log(law.predict(compute, memory, _rows(observations)) / measured)
-    ruled = compute / law.compute > memory / law.bandwidth
-    return Fitted(
-        law,
-        _intervals(observations, law, prior, bootstrap),
-        int(ruled.sum()),
-        int((~ruled & (memory > 0)).sum()),
-        {o.case_id: float(r) for o, r in zip(observations, log_ratio, strict=True)},
-        held_out,
-    )
-
-
-def _size(log_ratios: dict[str, float]) -> float:
-    return float(np.mean(np.abs(list(log_ratios.values())))) if log_ratios else math.inf
-
-
-def _rows(observations: Sequence[Observation]) -> Array:
-    """Rows of each call; 0, outside of any table, where it has none."""
-    return np.array([max(o.rows or 0.0, 1e-9) for o in observations], float)
-
-
-def _tabled(law: Law, observations: Sequence[Observation]) -> Law:
-    """The law with a correction by rows (median over shapes), where it is off by more than 10 % somewhere."""
-    compute, memory, measured, _ = _columns(observations)
-    off, rows = np.log(measured / law.predict(compute, memory)), _rows(observations)
-    counts = sorted({float(m) for m in rows if m >= 1})
-    medians = [(m, off[rows == m]) for m in counts]
-    table = tuple((m, float(np.exp(np.median(part)))) for m, part in medians if len(part) >= _FEWEST_FOR_TABLE)
-    if len(table) < 2 or all(abs(math.log(f)) <= _TABLE_PAYS for _, f in table):
-        return law
-    return replace(law, correction=table)
+    laws, held_out = _chosen(observations, prior) if validate else (_plain(observations, prior), {})
+    parts = {kernel: [o for o in observations if o.kernel == kernel] for kernel in laws.own}
+    own = {kernel: _described(part, laws.own[kernel], laws.whole, bootstrap, held_out) for kernel, part in parts.items()}
+    if own:
+        held_out = _unseen(observations, prior)
+    return ClassFit(_described(observations, laws.whole, prior, bootstrap, held_out), own)
 
 
 def errors(log_ratios: Sequence[float]) -> Errors | None:
@@ -150,121 +107,134 @@ def errors(log_ratios: Sequence[float]) -> Errors | None:
     )
 
 
-def _columns(observations: Sequence[Observation]) -> tuple[Array, Array, Array, Array]:
-    table = np.array([(o.compute_s, o.memory_s, o.time_s, math.hypot(o.deviation, QUIET)) for o in observations], float)
-    return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+def _plain(observations: Sequence[Observation], prior: Law) -> Laws:
+    return Laws(best(observations, prior))
 
 
-def _best(observations: Sequence[Observation], prior: Law) -> Law:
-    """The law with the best knee; the larger of both times where too few cases could tell one."""
-    columns = _columns(observations)
-    law, loss = _solve(columns, prior, None, _KNEE_STEPS)
-    tells = len(observations) >= _FEWEST_FOR_KNEE and _both_rule(columns, law)
-    found = (
-        [(loss, None), *((_solve(columns, law_of(law, p), p, _KNEE_STEPS, prior)[1], p) for p in KNEES)]
-        if tells
-        else [(loss, None)]
+def _by_rows(observations: Sequence[Observation], prior: Law) -> Laws:
+    return Laws(tabled(best(observations, prior), observations))
+
+
+def _by_kernel(observations: Sequence[Observation], prior: Law) -> Laws:
+    whole = best(observations, prior)
+    kernels = sorted({o.kernel for o in observations})
+    return Laws(whole, {kernel: best([o for o in observations if o.kernel == kernel], whole) for kernel in kernels})
+
+
+def _chosen(observations: Sequence[Observation], prior: Law) -> tuple[Laws, dict[str, float]]:
+    """The form that predicts left-out cases best, and how well. A table says nothing beyond its ends, so that it is judged by the sizes
+    in between; a kernel's law by all, since kernels differ most at the ends."""
+    form: Form = _plain
+    held_out = _held_out(observations, prior, form)
+    if _by_rows(observations, prior).whole.correction:
+        other = _held_out(observations, prior, _by_rows)
+        if _size(other) < _size(held_out):
+            form, held_out = _by_rows, other
+    if len({o.kernel for o in observations}) > 1:
+        shared, own = (_size(_held_out(observations, prior, f, ends=True)) for f in (form, _by_kernel))
+        if own < _KERNELS_PAY * shared:
+            form, held_out = _by_kernel, _held_out(observations, prior, _by_kernel)
+    return form(observations, prior), held_out
+
+
+def _size(log_ratios: dict[str, float]) -> float:
+    return float(np.mean(np.abs(list(log_ratios.values())))) if log_ratios else math.inf
+
+
+def _log_ratios(laws: Laws, observations: Sequence[Observation]) -> dict[str, float]:
+    """log(predicted / measured) of each case by the law that serves it."""
+    found: dict[str, float] = {}
+    for kernel in {o.kernel for o in observations}:
+        part = [o for o in observations if o.kernel == kernel]
+        compute, memory, measured, _ = columns_of(part)
+        predicted = laws.own.get(kernel, laws.whole).predict(compute, memory, rows_of(part))
+        found |= {o.case_id: float(r) for o, r in zip(part, np.log(predicted / measured), strict=True)}
+    return found
+
+
+def _described(observations: Sequence[Observation], law: Law, prior: Law, bootstrap: int, held_out: dict[str, float]) -> Fitted:
+    compute, memory, _, _ = columns_of(observations)
+    ruled = compute / law.compute > memory / law.bandwidth
+    return Fitted(
+        law,
+        _intervals(observations, law, prior, bootstrap),
+        int(ruled.sum()),
+        int((~ruled & (memory > 0)).sum()),
+        _log_ratios(Laws(law), observations),
+        {o.case_id: held_out[o.case_id] for o in observations if o.case_id in held_out},
     )
-    knee = min(found, key=lambda pair: pair[0])[1]
-    return _solve(columns, law, knee, _STEPS, prior)[0]
-
-
-def law_of(law: Law, knee: float | None) -> Law:
-    """The same efficiencies with another knee."""
-    return Law(law.compute, law.bandwidth, law.launch_s, knee)
-
-
-def _both_rule(columns: tuple[Array, Array, Array, Array], law: Law) -> bool:
-    """Whether cases on both sides of the ridge, and some near it, could tell how loads and products overlap."""
-    ratio = np.log((columns[0] + 1e-30) / law.compute / ((columns[1] + 1e-30) / law.bandwidth))
-    return bool((ratio > 0).sum() >= 2 and (ratio < 0).sum() >= 2 and (np.abs(ratio) < math.log(4)).any())
-
-
-def _solve(
-    columns: tuple[Array, Array, Array, Array], start: Law, knee: float | None, steps: int, prior: Law | None = None
-) -> tuple[Law, float]:
-    """Damped Gauss-Newton steps on the logarithms of the three parameters; (law, loss)."""
-    compute, memory, measured, deviation = columns
-    centre = np.log([(prior or start).compute, (prior or start).bandwidth, (prior or start).launch_s])
-    at = np.log([start.compute, start.bandwidth, start.launch_s])
-    damping, loss = 1e-3, math.inf
-    value = _loss(at, centre, columns, knee)
-    for _ in range(steps):
-        law = _law(at, knee)
-        total = law.predict(compute, memory)
-        c, m = compute / law.compute, memory / law.bandwidth
-        larger = np.maximum(np.maximum(c, m), 1e-30)
-        p = 64.0 if knee is None else knee
-        weight_c, weight_m = (c / larger) ** p, (m / larger) ** p
-        both = total - law.launch_s
-        share = weight_c / (weight_c + weight_m)
-        slopes = np.stack([-both * share / total, -both * (1 - share) / total, law.launch_s / total], axis=1)
-        residual = np.log(measured / total) / deviation
-        robust = np.sqrt(np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-12)))
-        rows = slopes / deviation[:, None] * robust[:, None]
-        normal = rows.T @ rows + np.eye(3) / _PRIOR**2
-        towards = rows.T @ (residual * robust) + (centre - at) / _PRIOR**2
-        step = np.clip(np.linalg.solve(normal + damping * np.diag(np.diag(normal)), towards), -1.0, 1.0)
-        tried = _loss(at + step, centre, columns, knee)
-        if tried <= value:
-            at, loss, value, damping = at + step, value, tried, damping / 4
-            if loss - value < 1e-7 * max(1.0, value) and np.abs(step).max() < 1e-4:
-                break
-        else:
-            damping *= 8
-            if damping > 1e9:
-                break
-    return _law(at, knee), value
-
-
-def _law(at: Array, knee: float | None) -> Law:
-    compute, bandwidth, launch_s = (float(v) for v in np.exp(at))
-    return Law(compute, bandwidth, launch_s, knee)
-
-
-def _loss(at: Array, centre: Array, columns: tuple[Array, Array, Array, Array], knee: float | None) -> float:
-    compute, memory, measured, deviation = columns
-    size = np.abs(np.log(measured / _law(at, knee).predict(compute, memory)) / deviation)
-    huber = np.where(size <= _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2))
-    return float(huber.sum() + ((at - centre) ** 2).sum() / 2 / _PRIOR**2)
 
 
 def _intervals(observations: Sequence[Observation], law: Law, prior: Law, count: int) -> dict[str, tuple[float, float]]:
-    """95 % of the parameters over fits to shapes drawn with replacement, at the knee found."""
-    groups = sorted({o.group for o in observations})
-    if len(groups) < 3 or not count:
+    """95 % of the parameters over fits to shapes drawn with replacement (sizes, where there are few shapes), at the knee found. The
+    ends are those of Hesterberg's expanded percentile interval (2015), since a draw from few shapes spreads less than they do."""
+    keys: list[object] = [o.group for o in observations]
+    if len(set(keys)) < _FEWEST_GROUPS:
+        keys = [o.size for o in observations]
+    if len(set(keys)) < _FEWEST_GROUPS or not count:
         return {}
     random = np.random.default_rng(0)
-    members = {g: [i for i, o in enumerate(observations) if o.group == g] for g in groups}
-    columns = _columns(observations)
+    members = [[i for i, k in enumerate(keys) if k == key] for key in dict.fromkeys(keys)]
+    columns = columns_of(observations)
     drawn = []
     for _ in range(count):
-        chosen = [i for g in random.choice(len(groups), len(groups)) for i in members[groups[g]]]
+        chosen = [i for k in random.choice(len(members), len(members)) for i in members[k]]
         part = (columns[0][chosen], columns[1][chosen], columns[2][chosen], columns[3][chosen])
-        one, _ = _solve(part, law, law.knee, _KNEE_STEPS, prior)
+        one, _ = solve(part, law, law.knee, KNEE_STEPS, prior)
         drawn.append((one.compute, one.bandwidth, one.launch_s))
-    low, high = np.quantile(np.array(drawn), (0.025, 0.975), axis=0)
+    end = NormalDist().cdf(-math.sqrt(len(members) / (len(members) - 1)) * t95(len(members) - 1))
+    low, high = np.quantile(np.array(drawn), (end, 1 - end), axis=0)
     names = ("compute", "bandwidth", "launch_s")
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
-def _held_out(observations: Sequence[Observation], prior: Law, *, table: bool) -> dict[str, float]:
-    """log(predicted / measured) of each case by a fit without its shape, then without its number of rows: the worse of the two. The
-    least and the largest number of rows stay in: what lies beyond them is extrapolated and said to be."""
+def _held_out(observations: Sequence[Observation], prior: Law, form: Form, *, ends: bool = False) -> dict[str, float]:
+    """log(predicted / measured) of each case by a fit without its shape, then without its size: the worse of the two. A kernel's only
+    shape stays in, since without it the kernel would be another question (see ``_unseen``). So do its least and largest size, unless
+    ``ends``: what lies beyond them is extrapolated and said to be."""
     found: dict[str, float] = {}
-    for key in ("group", "rows"):
-        values = sorted({getattr(o, key) for o in observations} - {None})
-        if len(values) < (3 if key == "group" else 4):
+    for left in (*_shapes(observations), *_sizes(observations, ends=ends)):
+        ids = {o.case_id for o in left}
+        rest = [o for o in observations if o.case_id not in ids]
+        if len(rest) < 2:
             continue
-        for value in values if key == "group" else values[1:-1]:
-            rest = [o for o in observations if getattr(o, key) != value]
-            left = [o for o in observations if getattr(o, key) == value]
-            if len(rest) < 2:
-                continue
-            law = _best(rest, prior)
-            law = _tabled(law, rest) if table else law
-            compute, memory, measured, _ = _columns(left)
-            for one, ratio in zip(left, np.log(law.predict(compute, memory, _rows(left)) / measured), strict=True):
-                known = found.get(one.case_id, 0.0)
-                found[one.case_id] = float(ratio) if abs(ratio) >= abs(known) else known
+        for case_id, ratio in _log_ratios(form(rest, prior), left).items():
+            if abs(ratio) >= abs(found.get(case_id, 0.0)):
+                found[case_id] = ratio
+    return found
+
+
+def _shapes(observations: Sequence[Observation]) -> list[list[Observation]]:
+    """The cases of each shape, where its kernel has others."""
+    shapes = {kernel: {o.group for o in observations if o.kernel == kernel} for kernel in {o.kernel for o in observations}}
+    groups = sorted({o.group for o in observations})
+    if len(groups) < _FEWEST_GROUPS:
+        return []
+    found = [[o for o in observations if o.group == g and len(shapes[o.kernel]) > 1] for g in groups]
+    return [left for left in found if left]
+
+
+def _sizes(observations: Sequence[Observation], *, ends: bool) -> list[list[Observation]]:
+    """The cases of each size, where it lies between others of its kernel."""
+    known: dict[str, set[float]] = {}
+    for o in observations:
+        if o.size is not None:
+            known.setdefault(o.kernel, set()).add(o.size)
+    every = sorted(set().union(*known.values())) if known else []
+    if len(every) < _FEWEST_SIZES and not ends:
+        return []
+
+    def between(o: Observation) -> bool:
+        return o.size is not None and (ends or min(known[o.kernel]) < o.size < max(known[o.kernel]))
+
+    found = [[o for o in observations if o.size == size and between(o)] for size in every]
+    return [left for left in found if left]
+
+
+def _unseen(observations: Sequence[Observation], prior: Law) -> dict[str, float]:
+    """log(predicted / measured) of each kernel by the law of the others: how a kernel fares that nobody measured."""
+    found: dict[str, float] = {}
+    for kernel in sorted({o.kernel for o in observations}):
+        rest = [o for o in observations if o.kernel != kernel]
+        found |= _log_ratios(Laws(best(rest, prior)), [o for o in observations if o.kernel == kernel])
     return found

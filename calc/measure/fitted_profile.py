@@ -9,49 +9,58 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from calc.errors import UsageError
 from calc.measure import fit as fitting
-from calc.measure.composites import CLASS
-from calc.measure.fit import Fitted, Law, Observation
-from calc.measure.statistics import quantile, t95
+from calc.measure import observations
+from calc.measure.fit import ClassFit, Fitted
+from calc.measure.formats import DTYPES
+from calc.measure.solver import Law, Observation
+from calc.measure.statistics import quantile
 from calc.profiles import efficiency as schema
 from calc.profiles.efficiency import Correction, EfficiencyProfile, Factor, Latency, RunOrigin, Spread
 from calc.timing.efficiency import load_efficiency
+from calc.timing.sizes import sizes
 
-_UNKNOWN_DEVIATION = 0.10  # of a case with too few rounds for an interval
 _LEAST_SPREAD = 0.02
 _LAUNCH_S = 2e-6  # where a run has no launch ceiling
 _FEW = 3
-_BATCHED = ("b", "q", "kv")
+#: Classes whose kernels differ by the format of the weights: one that unpacks them is not the one that was measured.
+_WEIGHTED = ("gemm", "experts")
 
 
-def fit_runs(runs: Sequence[dict[str, Any]], hashes: Sequence[str], hardware: dict[str, Any] | None = None) -> EfficiencyProfile:
-    """The profile of one device from its run files (validated). ``hardware`` replaces the datasheet that the runs name.
+def fit_runs(
+    runs: Sequence[dict[str, Any]], hashes: Sequence[str], hardware: dict[str, Any] | None = None, identifier: str | None = None
+) -> EfficiencyProfile:
+    """The profile of one device from its run files (validated). ``hardware`` replaces the datasheet that the runs name, ``identifier``
+    the id that the device's name gives.
 
     Raises UsageError for runs of different devices or without a usable case.
     """
     _one_device(runs)
     sheets = [hardware or run.get("hardware") for run in runs]
     known = all(sheets) and len({s["id"] for s in sheets if s}) == 1
-    rates = [_datasheet(s) if known and s else _measured(run) for s, run in zip(sheets, runs, strict=True)]
+    rates = [observations.rates(run, s if known else None) for s, run in zip(sheets, runs, strict=True)]
     found: dict[tuple[str, str], list[Observation]] = {}
     left_out: Counter[str] = Counter()
     launch = [c["value"] for run in runs for c in run["ceilings"] if c["name"] == "launch" and c["value"]]
     for run, own in zip(runs, rates, strict=True):
-        _collect(run, own, found, left_out)
+        observations.collect(run, own, found, left_out)
     if not found:
         raise UsageError(
             f"no case of these runs can be used: {', '.join(f'{n} {why}' for why, n in left_out.items()) or 'there is none'}",
             "measure again when the machine is quiet",
         )
     fitted = {key: _fitted(part, launch) for key, part in sorted(found.items())}
-    factors = [_factor(*key, found[key], one, _box(runs, found[key])) for key, one in fitted.items()]
+    shapes = {c["id"]: c["shape"] for run in runs for c in run["cases"]}
+    factors = [factor for key, one in fitted.items() for factor in _factors(*key, found[key], one, shapes)]
     default = load_efficiency().profile.factors[-1]
     factors.append(Factor(compute=_untold(default.compute), bandwidth=_untold(default.bandwidth), link=default.link))
     sheet = sheets[0] if known else None
     device = runs[0]["environment"].get("device", {}).get("name") or "this device"
     return EfficiencyProfile(
-        id=re.sub(r"[^a-z0-9]+", "-", (sheet["id"] if sheet else device).lower()).strip("-")[:100] + "-measured",
+        id=_identifier(identifier or f"{sheet['id'] if sheet else device}-measured"),
         evidence="measured here",
         origin=f"roofcast fit on {len(runs)} run file{'s' if len(runs) > 1 else ''} of {device}; engine torch, not a serving engine",
         hardware=sheet["id"] if sheet else None,
@@ -69,18 +78,13 @@ def fit_runs(runs: Sequence[dict[str, Any]], hashes: Sequence[str], hardware: di
     )
 
 
+def _identifier(name: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:100] or "measured"
+
+
 def short_hash(case_id: str) -> str:
     """What a profile keeps of the id of a case that it saw."""
     return hashlib.sha256(case_id.encode()).hexdigest()[:8]
-
-
-def deviation(case: dict[str, Any]) -> float:
-    """Standard deviation of the logarithm of a case's time, from the interval between rounds."""
-    interval = case.get("interval_s")
-    if not interval:
-        return _UNKNOWN_DEVIATION
-    rounds = max(3, sum(1 for r in case.get("rounds", ()) if r.get("quiet", True)))
-    return math.log(interval[1] / interval[0]) / 2 / t95(rounds - 1)
 
 
 def _one_device(runs: Sequence[dict[str, Any]]) -> None:
@@ -89,57 +93,24 @@ def _one_device(runs: Sequence[dict[str, Any]]) -> None:
         raise UsageError(f"the runs are of different devices: {', '.join(names)}", "fit one device at a time")
 
 
-def _datasheet(sheet: dict[str, Any]) -> dict[str, float]:
-    return {**sheet["peak_flops_per_s"], "bandwidth": sheet["bandwidth_bytes_per_s"]}
-
-
-def _measured(run: dict[str, Any]) -> dict[str, float]:
-    """Matrix product and read rates that the run itself reached."""
-    best = {c["name"]: c for c in run["ceilings"] if c.get("chosen") and c.get("value")}
-    if "matmul" not in best or "read" not in best:
-        raise UsageError("a run has no measured ceilings and names no datasheet", "give one: --hardware NAME")
-    return {best["matmul"]["dtype"]: best["matmul"]["value"], "bandwidth": best["read"]["value"]}
-
-
-def _collect(
-    run: dict[str, Any], rates: dict[str, float], found: dict[tuple[str, str], list[Observation]], left_out: Counter[str]
-) -> None:
-    for case in run["cases"]:
-        if case["status"] in ("failed", "unreliable") or not case["time_s"]:
-            left_out[case["status"] if case["status"] in ("failed", "unreliable") else "failed"] += 1
-        elif case["class"] == CLASS:
-            left_out["held-out composite"] += 1
-        elif case["dtype"] not in rates:
-            left_out["no rate of its type"] += 1
-        else:
-            shape = case["shape"]
-            one = Observation(
-                case["id"],
-                case["phase"],
-                case["flops"] / rates[case["dtype"]],
-                case["bytes"] / rates["bandwidth"],
-                case["time_s"],
-                deviation(case),
-                _group(case),
-                shape.get("m"),
-            )
-            found.setdefault((case["class"], case["dtype"]), []).append(one)
-
-
-def _group(case: dict[str, Any]) -> str:
-    """The shape that is left out whole: a weight, a vector width of an operation, or an attention call's tokens."""
-    shape = case["shape"]
-    if case["class"] in ("gemm", "experts"):
-        return "x".join(str(shape.get(letter)) for letter in ("n", "k"))
-    if case["class"] == "attention":
-        return "x".join(str(shape.get(letter)) for letter in _BATCHED)
-    return f"{case['operation']} {shape.get('n')}"
-
-
-def _fitted(part: list[Observation], launch: list[float]) -> Fitted:
+def _fitted(part: list[Observation], launch: list[float]) -> ClassFit:
     default = load_efficiency().profile.factors[-1]
     start = Law(default.compute.expected, default.bandwidth.expected, max(1e-9, min(launch, default=_LAUNCH_S)), None)
     return fitting.fit(part, start.launch_s, start=start)
+
+
+def _factors(op_class: str, dtype: str, part: list[Observation], fit: ClassFit, shapes: dict[str, dict[str, Any]]) -> list[Factor]:
+    """Those of kernels with a law of their own, and the one of the class."""
+    own = {k: [o for o in part if o.kernel == k] for k in fit.own}
+    found = [
+        msgspec.structs.replace(_factor(op_class, dtype, own[k], one, _box(own[k], shapes)), operations=[k])
+        for k, one in fit.own.items()
+    ]
+    if own and op_class == "gemm":
+        return found  # every product has one row or more
+    whole = _factor(op_class, dtype, part, fit.whole, _box(part, shapes))
+    # Where kernels have laws of their own, that of the class serves the others: none of its cases is one of those.
+    return [*found, msgspec.structs.replace(whole, cases=0, flags=[]) if own else whole]
 
 
 def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box: dict[str, tuple[float, float]]) -> Factor:
@@ -162,12 +133,16 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
     default = load_efficiency().profile.factors[-1]
     return Factor(
         operator_classes=[op_class],
+        formats=[dtype] if op_class in _WEIGHTED and dtype in DTYPES else [],
         compute_dtypes=[dtype],
         compute=_spread(law.compute, low, high, one.compute_cases),
         bandwidth=_spread(law.bandwidth, low, high, one.bandwidth_cases),
         link=default.link,
         launch_s=Latency(
-            low=min(launch_low, law.launch_s), expected=law.launch_s, high=max(launch_high, law.launch_s), n=len(part)
+            low=_short(min(launch_low, law.launch_s)),
+            expected=_short(law.launch_s),
+            high=_short(max(launch_high, law.launch_s)),
+            n=len(part),
         ),
         knee=law.knee,
         correction=[Correction(rows=rows, factor=_short(ratio)) for rows, ratio in law.correction],
@@ -180,14 +155,13 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
     )
 
 
-def _box(runs: Sequence[dict[str, Any]], part: list[Observation]) -> dict[str, tuple[float, float]]:
-    """Least and largest size of each letter of the shape."""
-    ids = {o.case_id for o in part}
-    sizes: dict[str, list[float]] = {}
-    for case in (c for run in runs for c in run["cases"] if c["id"] in ids):
-        for letter, size in case["shape"].items():
-            sizes.setdefault(letter, []).append(float(size))
-    return {letter: (min(found), max(found)) for letter, found in sizes.items()}
+def _box(part: list[Observation], shapes: dict[str, dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Least and largest of each size."""
+    found: dict[str, list[float]] = {}
+    for one in part:
+        for name, size in sizes(shapes[one.case_id]).items():
+            found.setdefault(name, []).append(size)
+    return {name: (min(values), max(values)) for name, values in found.items()}
 
 
 def _spread(value: float, low: float, high: float, n: int) -> Spread:

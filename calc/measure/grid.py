@@ -10,19 +10,25 @@ from calc.operators.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Batches of further decode steps, prompt lengths of further prefills, and batches just over a tile edge, at which only
-    matrix products are timed. ``composites``: a layer and a stack too. ``working_sets`` are bytes that a plain read is timed over."""
+    """Batches of further decode steps, prompt lengths of further prefills, and batches (mostly just over a tile edge) at which only
+    matrix products are timed. ``chunks`` are (new, cached) tokens of a prompt that comes in parts: its attention is timed.
+    ``composites``: a layer and a stack too; ``sampling``: a sampler's first kernels. ``skews`` are exponents of Zipf's law by which
+    experts are chosen beside the balanced draw. ``working_sets`` are bytes that a plain read is timed over."""
 
     decode_batches: tuple[int, ...] = ()
     prefill_lengths: tuple[int, ...] = ()
     edges: tuple[int, ...] = ()
+    chunks: tuple[tuple[int, int], ...] = ()
     working_sets: tuple[int, ...] = ()  # bytes
     composites: bool = False
+    skews: tuple[float, ...] = ()
+    sampling: bool = False
 
     def steps(self, context_len: int) -> list[tuple[Work, tuple[str, ...]]]:
         """Each step with the operator classes to take from it (empty: all)."""
         found: list[tuple[Work, tuple[str, ...]]] = [(step_work.decode(b, context_len), ()) for b in self.decode_batches]
         found += [(step_work.prefill(1, n), ()) for n in self.prefill_lengths]
+        found += [(step_work.prefill(1, new + cached, cached), ("attention",)) for new, cached in self.chunks]
         return found + [(step_work.decode(b, context_len), ("gemm",)) for b in self.edges]
 
 
@@ -31,19 +37,32 @@ def _sets(first: int, last: int, step: int) -> tuple[int, ...]:
     return tuple(1 << e for e in range(first, last + 1, step))
 
 
+#: The popularity of experts by Zipf's law proper: the k-th of them is chosen 1/k as often as the first.
+_SKEWS = (1.0,)
 #: By suite, on a CPU and on an accelerator: a product of 4096 rows takes a CPU seconds.
 _CPU = {
-    "standard": Grid((4, 16, 64), (32, 128), (17, 65), _sets(18, 28, 2), composites=True),
-    "full": Grid((2, 4, 8, 16, 32, 64, 128), (32, 64, 128, 256, 1024), (17, 33, 65, 129), _sets(17, 29, 1), composites=True),
-}
-_ACCELERATOR = {
-    "standard": Grid((4, 16, 64, 128), (256, 2048), (17, 65, 129), _sets(20, 32, 2), composites=True),
-    "full": Grid(
-        (2, 4, 8, 16, 32, 64, 128, 256), (256, 1024, 2048, 4096, 8192), (17, 33, 65, 129, 257), _sets(20, 33, 1), composites=True
+    "quick": Grid(edges=(16,), working_sets=_sets(20, 29, 3), skews=_SKEWS),
+    "standard": Grid(
+        (4, 16, 64), (32, 128), (17, 65), ((64, 960),), _sets(18, 28, 2), composites=True, skews=_SKEWS, sampling=True
     ),
-}
+    "full": Grid(
+        (2, 4, 8, 16, 32, 64, 128), (32, 64, 128, 256, 1024), (17, 33, 65, 129), ((64, 960), (256, 3840)), _sets(17, 29, 1),
+        composites=True, skews=_SKEWS, sampling=True,
+    ),
+}  # fmt: skip
+_ACCELERATOR = {
+    "quick": Grid(edges=(64,), working_sets=_sets(20, 32, 3), skews=_SKEWS),
+    "standard": Grid(
+        (4, 16, 64, 128), (256, 2048), (17, 65, 129), ((2048, 6144),), (*_sets(20, 32, 2), 1 << 33),
+        composites=True, skews=_SKEWS, sampling=True,
+    ),
+    "full": Grid(
+        (2, 4, 8, 16, 32, 64, 128, 256), (256, 1024, 2048, 4096, 8192, 16384), (17, 33, 65, 129, 257),
+        ((512, 3584), (2048, 6144), (2048, 14336)), _sets(20, 33, 1), composites=True, skews=_SKEWS, sampling=True,
+    ),
+}  # fmt: skip
 
 
 def for_suite(suite: str, kind: str) -> Grid:
-    """The steps that a suite adds on a kind of device; none for ``quick``."""
+    """What a suite adds on a kind of device to the two steps of the comparison."""
     return (_CPU if kind == "cpu" else _ACCELERATOR).get(suite, Grid())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CPU = Path("/sys/devices/system/cpu")
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 for "no limit"
 
 
@@ -56,23 +56,26 @@ def physical_cores(cpus: set[int]) -> int:
     """Distinct cores among logical CPUs: two threads of one core share its arithmetic units."""
     if sys.platform == "darwin":
         return _sysctl_int("hw.physicalcpu") or len(cpus)
-    cores = set()
-    for cpu in cpus:
-        siblings = _text(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings or str(cpu))
-    return max(1, len(cores))
+    return max(1, len(first_of_each_core(cpus)))
 
 
-def quota_cpus(root: Path = _CGROUP, groups: Path = Path("/proc/self/cgroup")) -> float | None:
-    """CPUs' worth of time that the container grants, None without a limit (cgroup v2 cpu.max along the path, or v1)."""
+def first_of_each_core(cpus: set[int], root: Path = _CPU) -> set[int]:
+    """The lowest logical CPU of each core among those given; a CPU whose siblings nobody tells is a core of its own."""
+    cores: dict[str, int] = {}
+    for cpu in sorted(cpus):
+        siblings = text(root / f"cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(siblings or str(cpu), cpu)
+    return set(cores.values())
+
+
+def quota_cpus(root: Path = _CGROUP, groups: Path = _GROUPS) -> float | None:
+    """CPUs' worth of time that the container grants, None without a limit (cgroup v2 cpu.max along the path, or v1's quota)."""
     limits = []
-    for folder in _cgroup_folders(root, groups):
-        words = (_text(folder / "cpu.max") or "").split()
-        if len(words) == 2 and words[0] != "max":
+    for folder in cgroup_folders(root, groups):
+        words = (text(folder / "cpu.max") or "").split()
+        words = words or [text(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        if len(words) == 2 and all(w.isdigit() and int(w) for w in words):  # "max" and -1 stand for no limit
             limits.append(int(words[0]) / int(words[1]))
-    quota, period = _text(root / "cpu/cpu.cfs_quota_us"), _text(root / "cpu/cpu.cfs_period_us")
-    if quota and period and int(quota) > 0:
-        limits.append(int(quota) / int(period))
     return min(limits, default=None)
 
 
@@ -82,17 +85,17 @@ def last_level_cache(cpus: set[int]) -> int | None:
         return _sysctl_int("hw.l3cachesize") or _sysctl_int("hw.perflevel0.l2cachesize") or _sysctl_int("hw.l2cachesize")
     best: tuple[int, int] | None = None
     for index in sorted((_CPU / f"cpu{min(cpus)}/cache").glob("index*")):
-        level, size = _text(index / "level"), _text(index / "size")
-        if level and size and _text(index / "type") != "Instruction":
+        level, size = text(index / "level"), text(index / "size")
+        if level and size and text(index / "type") != "Instruction":
             unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1], 1)
             best = max(best or (0, 0), (int(level), int(size.rstrip("KMG")) * unit))
     return best[1] if best else None
 
 
-def memory(root: Path = _CGROUP, groups: Path = Path("/proc/self/cgroup")) -> tuple[int | None, int | None]:
+def memory(root: Path = _CGROUP, groups: Path = _GROUPS) -> tuple[int | None, int | None]:
     """(total, free) bytes; free counts what can be had without swapping, and neither exceeds the container's limit."""
     total = free = None
-    for line in (_text(Path("/proc/meminfo")) or "").splitlines():
+    for line in (text(Path("/proc/meminfo")) or "").splitlines():
         key, _, value = line.partition(":")
         if key == "MemTotal":
             total = int(value.split()[0]) * 1024
@@ -101,18 +104,18 @@ def memory(root: Path = _CGROUP, groups: Path = Path("/proc/self/cgroup")) -> tu
     if total is None and sys.platform == "darwin":
         total = _sysctl_int("hw.memsize")
         free = total // 2 if total else None  # no cheap reading of what can be reclaimed
-    for folder in _cgroup_folders(root, groups):
-        limit = _text(folder / "memory.max")
-        used = _text(folder / "memory.current")
-        if limit and limit != "max" and int(limit) < _UNLIMITED:
-            total = min(total or int(limit), int(limit))
-            free = min(free or total, max(0, int(limit) - int(used or 0)))
+    for folder in cgroup_folders(root, groups):
+        for limit_name, used_name in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            limit, used = _whole(folder / limit_name), _whole(folder / used_name) or 0
+            if limit is not None and limit < _UNLIMITED:
+                total = min(total or limit, limit)
+                free = min(free or total, max(0, limit - used))
     return total, free
 
 
 def cpu_name() -> str:
     """The processor's model name as the system gives it."""
-    for line in (_text(Path("/proc/cpuinfo")) or "").splitlines():
+    for line in (text(Path("/proc/cpuinfo")) or "").splitlines():
         if line.lower().startswith(("model name", "hardware")):
             return " ".join(line.partition(":")[2].split())
     if sys.platform == "darwin":
@@ -122,33 +125,32 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine() or "unknown processor"
 
 
-def busy_with_others(cpus: int) -> float | None:
-    """Load average of the last minute when it takes a noticeable share of the cores, else None."""
-    try:
-        load = os.getloadavg()[0]
-    except OSError:
-        return None
-    return load if load > 0.25 * cpus else None
+def cgroup_folders(root: Path = _CGROUP, groups: Path = _GROUPS) -> list[Path]:
+    """The control groups of this process and their parents (v2, and v1's of processor and memory): every limit on the way holds."""
+    folders = [root, root / "cpu", root / "memory"]
+    for line in (text(groups) or "").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", "", ""][:3]
+        if controllers and not {"cpu", "memory"} & set(controllers.split(",")):
+            continue
+        here = root / controllers  # v2's line names no controller
+        for part in ("", *path.strip("/").split("/")):
+            if part != "..":
+                here = here / part
+                folders.append(here)
+    return list(dict.fromkeys(folders))
 
 
-def _cgroup_folders(root: Path, groups: Path) -> list[Path]:
-    """The cgroup v2 folder of this process and its parents: every limit on the way holds."""
-    folders = [root]
-    for line in (_text(groups) or "").splitlines():
-        if line.startswith("0::"):
-            here = root
-            for part in line[3:].strip("/").split("/"):
-                if part and part != "..":
-                    here = here / part
-                    folders.append(here)
-    return folders
-
-
-def _text(path: Path) -> str | None:
+def text(path: Path) -> str | None:
+    """What a file of the system says, None where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def _whole(path: Path) -> int | None:
+    found = text(path)
+    return int(found) if found and found.isdigit() else None
 
 
 def _sysctl(name: str) -> str | None:

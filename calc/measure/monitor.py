@@ -1,16 +1,16 @@
-"""Watches the device beside the samples: clock, power, temperature, and why the clock is held back. Unknown is None, never "fine"."""
+"""What a look at the device tells: clock, power, temperature, and why the clock is held back. Unknown is None, never "fine"."""
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-#: Bits of NVML's clock event reasons that say the machine is unwell: samples taken under them are dropped.
+from calc.measure.statistics import median
+
+#: Bits of NVML's clock event reasons (nvml.h, nvmlClocksEventReason*) that say the machine is unwell: samples under them are dropped.
 UNWELL = {0x08: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
+IDLE = 0x01  # the host is too slow to feed the device
 POWER_LIMITED = 0x04  # normal for large matrix products at full load: kept and labelled
 CLOCKS_SET = {0x02: "application clocks", 0x10: "sync boost", 0x100: "display clock"}
 WAITED_SHARE = 0.02  # of a sample's time: threads that waited longer for a processor were preempted
@@ -25,15 +25,25 @@ class Reading:
     temperature_c: float | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
-    energy_j: float | None = None
+    energy_j: float | None = None  # a counter: only differences mean something
     reasons: int | None = None
     other_processes: int | None = None
-    waited_s: float | None = None  # since the start of this process: its threads were ready and had no processor
+    waited_s: float | None = None  # a counter: threads of this process were ready and had no processor
 
     @property
     def unwell(self) -> str | None:
         """Why samples taken now cannot be used, or None."""
         return next((name for bit, name in UNWELL.items() if (self.reasons or 0) & bit), None)
+
+    @property
+    def clocks_set(self) -> list[str]:
+        """Settings that hold the clock where somebody put it."""
+        return [name for bit, name in CLOCKS_SET.items() if (self.reasons or 0) & bit]
+
+    @property
+    def known(self) -> list[str]:
+        """The fields that could be read."""
+        return [f.name for f in fields(self) if getattr(self, f.name) is not None]
 
 
 def waited_s(before: Reading, after: Reading) -> float:
@@ -41,13 +51,37 @@ def waited_s(before: Reading, after: Reading) -> float:
     return 0.0 if before.waited_s is None or after.waited_s is None else after.waited_s - before.waited_s
 
 
+def merged(looks: Sequence[Reading]) -> Reading:
+    """Several looks as one: medians of clocks and power, the highest temperature, the latest of everything else. A reason counts
+    when any look found it, except idle, which must hold in all: a device is idle for a moment between any two batches."""
+    reasons = [r.reasons for r in looks if r.reasons is not None]
+    joined = 0
+    for found in reasons:
+        joined |= found
+    if not all(r & IDLE for r in reasons):
+        joined &= ~IDLE
+    return Reading(
+        sm_clock_hz=_middle(looks, "sm_clock_hz"),
+        memory_clock_hz=_middle(looks, "memory_clock_hz"),
+        temperature_c=max(_known(looks, "temperature_c"), default=None),
+        power_w=_middle(looks, "power_w"),
+        power_limit_w=_latest(looks, "power_limit_w"),
+        energy_j=_latest(looks, "energy_j"),
+        reasons=joined if reasons else None,
+        other_processes=_latest(looks, "other_processes"),
+        waited_s=_latest(looks, "waited_s"),
+    )
+
+
 class Monitor(Protocol):
-    """A source of readings. ``source`` names it in the run file."""
+    """A source of readings. ``source`` names it in the run file. ``slow``: a look takes so long that it is taken before and after a
+    case, not between its samples."""
 
     source: str
+    slow: bool
 
     def read(self) -> Reading:
-        """The device now."""
+        """The device now, or since the last look where something watches all the time."""
 
     def close(self) -> None:
         """Let go of the source."""
@@ -57,6 +91,7 @@ class Unmonitored:
     """No source: readings say nothing."""
 
     source = "unmonitored"
+    slow = False
 
     def read(self) -> Reading:
         """All unknown."""
@@ -66,101 +101,20 @@ class Unmonitored:
         """Nothing to let go of."""
 
 
-class SchedulerMonitor:
-    """Linux tells how long the threads of this process waited for a processor (schedstat: the second figure, in nanoseconds). A
-    sample during which they waited measures the neighbours."""
-
-    source = "schedstat"
-
-    def __init__(self, tasks: Path) -> None:
-        self._tasks = str(tasks)
-
-    def read(self) -> Reading:
-        """Time waited so far, summed over the threads that live now."""
-        total = 0
-        for task in os.listdir(self._tasks):
-            try:
-                with open(f"{self._tasks}/{task}/schedstat", "rb") as found:
-                    total += int(found.read().split()[1])
-            except (OSError, IndexError, ValueError):  # a thread that has just ended
-                continue
-        return Reading(waited_s=total / 1e9)
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-class NvmlMonitor:
-    """NVIDIA's management library through its Python module (optional). Never changes a setting."""
-
-    source = "nvml"
-
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml, self._handle = nvml, handle
-
-    def read(self) -> Reading:
-        """Clock, power and reasons; what this part or driver does not offer stays None."""
-        nvml, ask = self._nvml, self._ask
-        # Renamed in newer releases of the module; the older name is kept as an alias in most.
-        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
-        if not hasattr(nvml, reasons):
-            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        found = ask(reasons)
-        processes = ask("nvmlDeviceGetComputeRunningProcesses")
-        return Reading(
-            sm_clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-            memory_clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-            temperature_c=_scaled(ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU), 1),
-            power_w=_scaled(ask("nvmlDeviceGetPowerUsage"), 1e-3),
-            power_limit_w=_scaled(ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-            energy_j=_scaled(ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
-            reasons=None if found is None else int(found),
-            other_processes=None if processes is None else max(0, len(processes) - 1),
-        )
-
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._nvml, name)(self._handle, *arguments)
-        except (AttributeError, self._nvml.NVMLError):
-            return None
-
-    def close(self) -> None:
-        """Release the library."""
-        self._nvml.nvmlShutdown()
-
-
-def open_nvml() -> Any | None:
-    """The initialised NVML module, or None where it or the driver is missing."""
-    try:
-        nvml = import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    return nvml
-
-
-def open_monitor(kind: str, uuid: str | None = None, index: int = 0) -> Monitor:
-    """The best source for a device: the scheduler for a CPU on Linux, NVML for CUDA where installed, else none. ``uuid`` finds the
-    device whatever CUDA numbers it."""
-    if kind == "cpu":
-        tasks = Path("/proc/self/task")
-        readable = sys.platform == "linux" and (tasks / str(os.getpid()) / "schedstat").is_file()
-        return SchedulerMonitor(tasks) if readable else Unmonitored()
-    nvml = open_nvml() if kind == "cuda" else None
-    if nvml is None:
-        return Unmonitored()
-    try:
-        if uuid:
-            name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-            return NvmlMonitor(nvml, nvml.nvmlDeviceGetHandleByUUID(name))
-        return NvmlMonitor(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-    except (nvml.NVMLError, TypeError, UnicodeError):
-        nvml.nvmlShutdown()
-        return Unmonitored()
-
-
-def _scaled(value: Any, factor: float) -> float | None:
+def scaled(value: Any, factor: float) -> float | None:
+    """A number in SI units, None for an unknown one."""
     return None if value is None else float(value) * factor
+
+
+def _known(looks: Sequence[Reading], name: str) -> list[Any]:
+    return [value for look in looks if (value := getattr(look, name)) is not None]
+
+
+def _middle(looks: Sequence[Reading], name: str) -> float | None:
+    found = _known(looks, name)
+    return median(found) if found else None
+
+
+def _latest(looks: Sequence[Reading], name: str) -> Any:
+    found = _known(looks, name)
+    return found[-1] if found else None

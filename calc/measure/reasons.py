@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from calc.units import format_percent
+
 _TILE = 16
+_TILES_TELL = 0.05  # of the measured time
 _SMALL = ("norm", "elementwise", "embedding")
 
 
@@ -33,6 +36,9 @@ def likely(row: dict[str, Any], cases: dict[str, dict[str, Any]]) -> str:
         return "torch runs one product per expert; engines run one grouped kernel"
     if row["class"] == "attention":
         return "this attention kernel reaches another share of the ceilings than the matrix products that set them"
+    lost = sum((row["gap"] or {}).get(part, 0.0) for part in ("tile_s", "wave_s")) / row["measured_s"]
+    if not faster and lost > _TILES_TELL:
+        return f"output tiles and the last turn of the units are not full: {format_percent(lost)} of its time, by their count"
     rows = row["shape"].get("m")
     if rows and rows > 1 and rows % _TILE and row["class"] in ("gemm", "experts"):
         return f"{rows:g} rows do not fill whole tiles"

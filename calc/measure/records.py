@@ -28,7 +28,8 @@ class Round:
     """One visit to a case: raw samples (seconds per call) in the order they came, and why sampling stopped.
 
     ``preempted_s`` are samples during which other processes had the processor; they are kept apart. ``dropped`` counts samples left
-    out because the device was unwell. Clock, power and energy are None where nobody watched.
+    out because the device was unwell. Clock, power, temperature and energy are None where nobody watched; ``energy_j`` was used by
+    ``calls`` calls in ``elapsed_s`` seconds. ``labels`` are shares of the looks that found the device power_limited or idle.
     """
 
     index: int
@@ -37,8 +38,13 @@ class Round:
     preempted_s: tuple[float, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
     sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
+    calls: int = 0
+    elapsed_s: float = 0.0
+    labels: dict[str, float] = field(default_factory=dict)
 
     @property
     def quiet(self) -> bool:
@@ -58,7 +64,9 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """One case with its rounds. ``time_s`` is the geometric mean of the round medians, ``interval_s`` their 95 % t-interval (None
-    below three rounds). ``status`` is ok, noisy, unreliable or failed; a failed case has no time and says why in ``failure``."""
+    below three rounds). ``status`` is ok, noisy, unreliable or failed; a failed case has no time and says why in ``failure``.
+    ``labels`` says what held in most looks at the device: power_limited. ``cycles`` is time x clock: a difference between two runs
+    that vanishes there was the clock. ``energy_per_call_j`` is None below half a second of watching."""
 
     case: Case
     status: str
@@ -77,6 +85,9 @@ class CaseResult:
     launch: str | None = None
     kernel: str | None = None
     launches: int = 1
+    labels: tuple[str, ...] = ()
+    cycles: float | None = None
+    energy_per_call_j: float | None = None
     warnings: tuple[Notice, ...] = ()
     failure: str | None = None
 
@@ -96,7 +107,7 @@ class Ceiling:
     """A rate that the device was measured to reach: ``value`` from medians with its interval, ``best`` from the fastest sample, and
     the kernel that gave it. For launch costs the values are seconds."""
 
-    name: str  # matmul, read, read_sum, copy, launch, launch_eager
+    name: str  # matmul, matmul_burst, matmul_fp8, read, copy, host_to_device, launch, ...: ``ceilings``
     dtype: str
     unit: str  # flop/s, byte/s, s
     value: float
@@ -171,7 +182,7 @@ class PhaseSummary:
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
     """Everything a run gave. ``output`` is the run file written, if any; ``interrupted`` says that Ctrl-C ended it early: what was
-    measured is here and in the file, and the command should exit with 130."""
+    measured is here and in the file, and the command should exit with 130. ``noisy`` says why the run as a whole is noisy."""
 
     model_id: str
     hardware_id: str | None
@@ -185,6 +196,7 @@ class MeasureResult:
     phases: tuple[PhaseSummary, ...]
     not_measured: tuple[str, ...]
     warnings: tuple[Notice, ...]
+    noisy: tuple[str, ...] = ()
     interrupted: bool = False
     output: str | None = None
     duration_s: float = 0.0

@@ -1,7 +1,7 @@
-"""Recurrent mixers in plain torch: causal convolution, state-space scan, one step of the gated delta rule.
+"""Recurrent mixers in plain torch: causal convolution, token shift, state-space scan.
 
 torch has no fused kernel for them, so the words say ``plain torch``: engines are faster, and these times do not stand for theirs.
-The state-space scan in chunks follows Dao and Gu 2024 (arXiv 2405.21060), the delta rule Yang et al. 2024 (arXiv 2412.06464).
+The state-space scan in chunks follows Dao and Gu 2024 (arXiv 2405.21060).
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 from calc.measure.cases import Case
-from calc.measure.kernels import Call, Kernel
+from calc.measure.kernels import PLAIN, Call, Kernel
 from calc.measure.workspace import Workspace
 
 _DECAY = 0.9
 _ROWS = 4
-_PLAIN = "plain torch, no fused kernel"
 
 
 def convolution(case: Case, space: Workspace) -> Kernel:
@@ -32,7 +31,29 @@ def convolution(case: Case, space: Workspace) -> Kernel:
         got = calls[0]()[-1, :, -1]
         return got, (hidden[-1, :, -width:].float() * weights[0][:, 0].float()).sum(-1)
 
-    return Kernel(calls, compare, f"functional.conv1d by channel, {_PLAIN}", 1, channels * width * space.element_bytes)
+    return Kernel(calls, compare, f"functional.conv1d by channel, {PLAIN}", 1, channels * width * space.element_bytes)
+
+
+def shift(case: Case, space: Workspace) -> Kernel:
+    """Mixtures of each token with the one before it, ``mixes`` of them; the first token's predecessor is the kept one."""
+    torch = space.torch
+    new, b, channels, mixes = case.shape["tokens"], case.shape["sequences"], case.shape["channels"], case.parameters["mixes"]
+    length = new // b
+    shares = [w.view(mixes, 1, 1, channels) for w in space.operands(mixes, channels)]
+    hidden, out = space.normal(b, length + 1, channels), space.empty(mixes, b, length, channels)
+    before, now, difference = hidden[:, :-1], hidden[:, 1:], space.empty(b, length, channels)
+
+    def run(share: Any) -> Any:
+        torch.sub(before, now, out=difference)
+        return torch.addcmul(now, difference, share, out=out)
+
+    def compare() -> tuple[Any, Any]:
+        got = run(shares[0])[:, -1, -1]
+        one, two = hidden[-1, -1].float(), hidden[-1, -2].float()
+        return got, one + (two - one) * shares[0][:, 0, 0].float()
+
+    calls: list[Call] = [partial(run, s) for s in shares]
+    return Kernel(calls, compare, f"torch.sub, torch.addcmul, {PLAIN}", 2, mixes * channels * space.element_bytes)
 
 
 def scan(case: Case, space: Workspace) -> Kernel:
@@ -41,23 +62,31 @@ def scan(case: Case, space: Workspace) -> Kernel:
 
 
 def _scan_step(case: Case, space: Workspace) -> Kernel:
-    b, heads, size, state = (case.shape[x] for x in ("sequences", "heads", "head_dim", "state"))
-    states = space.operands(b, heads, size, state)
+    torch = space.torch
+    new, b, heads, size, state = (case.shape[x] for x in ("tokens", "sequences", "heads", "head_dim", "state"))
+    length = new // b
+    states = space.states(b, heads, size, state)
     # Input and decay that leave the spread of the state as it is: the arena serves other cases too.
-    entry = space.normal(b, heads, size, 1, deviation=space.deviation * math.sqrt(1 - _DECAY**2))
-    key, query = space.normal(b, heads, 1, state), space.normal(b, heads, state, 1)
+    entry = space.full(length, b, heads, size, 1, deviation=space.deviation * math.sqrt(1 - _DECAY**2))
+    key, query = space.full(length, b, heads, 1, state), space.full(length, b, heads, state, 1)
 
     def step(held: Any) -> Any:
-        held.mul_(_DECAY).add_(entry * key)
-        return space.torch.matmul(held, query)
+        out = None
+        for at in range(length):
+            held.mul_(_DECAY).add_(entry[at] * key[at])
+            out = torch.matmul(held, query[at])
+        return out
 
     def compare() -> tuple[Any, Any]:
-        before = states[0][-1, -1].float().clone()
+        after = states[0][-1, -1].clone()
         got = step(states[0])[-1, -1]
-        return got, (before * _DECAY + entry[-1, -1].float() * key[-1, -1].float()) @ query[-1, -1].float()
+        for at in range(length):
+            after = after * _DECAY + entry[at, -1, -1] * key[at, -1, -1]
+        return got, after @ query[-1, -1, -1]
 
     calls: list[Call] = [partial(step, s) for s in states]
-    return Kernel(calls, compare, f"state update and read-out, {_PLAIN}", 4, b * heads * size * state * space.element_bytes)
+    words = f"state update and read-out, {length} tokens in turn, {PLAIN}"
+    return Kernel(calls, compare, words, 4 * length, b * heads * size * state * 4)
 
 
 def _scan_chunks(case: Case, space: Workspace) -> Kernel:
@@ -93,30 +122,4 @@ def _scan_chunks(case: Case, space: Workspace) -> Kernel:
         weight = torch.where(ages[-_ROWS:, None] >= ages, _DECAY ** (ages[-_ROWS:, None] - ages).clamp(min=0).float(), 0.0)
         return got, (q[-_ROWS:] @ k.t() * weight) @ x[-1, :, :, -1].reshape(-1, size).float()
 
-    return Kernel([run], compare, f"scan in {count} chunks of {chunk}, {_PLAIN}", 8 + 4 * count)
-
-
-def delta_step(case: Case, space: Workspace) -> Kernel:
-    """One step of the gated delta rule: the state forgets, what it holds for the key is replaced, the query reads."""
-    torch = space.torch
-    b, heads, keys, values = (case.shape[x] for x in ("sequences", "heads", "key_head_dim", "value_head_dim"))
-    states = space.operands(b, heads, keys, values)
-    unit = 1 / math.sqrt(keys)
-    key, query = (space.normal(b, heads, 1, keys, deviation=unit) for _ in range(2))
-    value = space.normal(b, heads, 1, values, deviation=space.deviation)
-
-    def step(held: Any) -> Any:
-        held.mul_(_DECAY)
-        new = (value - torch.matmul(key, held)) * 0.5
-        held.add_(torch.matmul(key.transpose(-1, -2), new))
-        return torch.matmul(query, held)
-
-    def compare() -> tuple[Any, Any]:
-        before = states[0][-1, -1].float() * _DECAY
-        got = step(states[0])[-1, -1]
-        k = key[-1, -1].float()
-        after = before + k.t() @ ((value[-1, -1].float() - k @ before) * 0.5)
-        return got, query[-1, -1].float() @ after
-
-    calls: list[Call] = [partial(step, s) for s in states]
-    return Kernel(calls, compare, f"delta rule, one step, {_PLAIN}", 7, b * heads * keys * values * space.element_bytes)
+    return Kernel([run], compare, f"scan in {count} chunks of {chunk}, {PLAIN}", 8 + 4 * count)

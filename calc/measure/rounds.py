@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from calc.measure.cases import Case
-from calc.measure.monitor import Monitor
-from calc.measure.progress import Progress, ProgressEvent
+from calc.measure.monitor import WAITED_SHARE, Monitor, Reading, waited_s
+from calc.measure.progress import CaseProgress, Progress, ProgressEvent
 from calc.measure.records import CaseResult, Round
 from calc.measure.runner import Clock, NotAvailable, OutOfMemory, Runner, Setup, Timed
 from calc.measure.sampling import StopRule, Visit, sample_case, warm_up
@@ -17,7 +18,7 @@ from calc.measure.verdicts import conclude, failed
 from calc.units import format_seconds
 
 _WARM_UP_SHARE = 1 / 3  # of a case's time in its first round
-_FEWEST_SAMPLES = 3  # what a round should at least hold for each case when the budget is planned
+FEWEST_SAMPLES = 3  # what a round should at least hold of each case when the budget is planned
 _CONTENDED_SHARE = 0.25  # of a phase's time
 _SLOW_CALL_S = 1.0  # such a call is timed once, not twice, before the rounds
 
@@ -33,23 +34,37 @@ class State:
     repeats: int = 1
     warm: bool = False
     failure: str | None = None
+    once: bool = False  # measured apart from the rounds (a thermal state)
+    first: Round | None = None  # the first timing: what there is where no round came, for lack of time or by Ctrl-C
     rounds: list[Round] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)  # samples dropped in rounds that kept none
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether rounds visit the case."""
+        return self.failure is None and not self.once
+
+    @property
+    def taken(self) -> list[Round]:
+        """The rounds, or the first timing where there is none and nothing failed."""
+        return self.rounds or ([self.first] if self.first is not None and self.failure is None else [])
 
     def need_s(self, rule: StopRule) -> float:
         """Seconds that a round takes when the stop rule is met without trouble."""
         sample_s = max(self.call_s, BLOCK_S)
         return min(rule.max_time_s, max(rule.min_samples * sample_s, rule.min_time_s)) + (0.0 if self.warm else 0.2)
 
-    @property
-    def least_s(self) -> float:
-        """Seconds below which a round holds too few samples."""
-        return (_FEWEST_SAMPLES + 1) * max(self.call_s, BLOCK_S)
+    def least_s(self, samples: int) -> float:
+        """Seconds that a round with so many samples takes, and a call to warm up."""
+        return (samples + 1) * max(self.call_s, BLOCK_S)
 
-    def result(self, planned: int, *, contended: bool = False) -> CaseResult:
+    def result(self, planned: int, *, contended: bool = False, narrowed: bool = False) -> CaseResult:
         """What is known of the case so far."""
-        if not self.rounds or self.setup is None:
-            return failed(self.case, self.failure or "the run ended before it was measured")
-        return conclude(self.case, self.setup, self.repeats, self.rounds, planned, contended=contended)
+        taken = self.taken
+        if not taken or self.setup is None:
+            held_back = f"the device was held back all the time ({', '.join(sorted(self.lost))})" if self.lost else None
+            return failed(self.case, self.failure or held_back or "the run ended before it was measured")
+        return conclude(self.case, self.setup, self.repeats, taken, planned, contended=contended, narrowed=narrowed, lost=self.lost)
 
 
 @dataclass
@@ -63,6 +78,7 @@ class Bench:
     rule: StopRule
     progress: Progress
     keep_bytes: int = 1 << 40  # activations that may stay allocated between rounds
+    fewest_samples: int = FEWEST_SAMPLES
     _kept: int = 0
 
     def open(self, state: State) -> Timed | None:
@@ -70,13 +86,13 @@ class Bench:
         if state.timed is None and state.failure is None:
             try:
                 state.timed = self.runner.prepare(state.case)
-            except (OutOfMemory, NotAvailable) as fault:
+            except (OutOfMemory, NotAvailable, MemoryError) as fault:
                 self.fail(state, fault)
         return state.timed
 
     def fail(self, state: State, fault: Exception) -> None:
         """Note why a case ends here; the run goes on."""
-        kind = "out of memory" if isinstance(fault, OutOfMemory) else "not available"
+        kind = "not available" if isinstance(fault, NotAvailable) else "out of memory"
         state.failure = f"{kind}: {fault}"
         if state.timed is not None:
             state.timed.close()
@@ -92,12 +108,13 @@ class Bench:
             timed.begin()
             try:
                 wrong = timed.check()
-                state.call_s = timed.sample(1, 1)[0]
-                if state.call_s < _SLOW_CALL_S:
-                    state.call_s = min(state.call_s, timed.sample(1, 1)[0])
+                before, taken = self.monitor.read(), timed.sample(1, 1)
+                if taken[0] < _SLOW_CALL_S:
+                    taken += timed.sample(1, 1)
+                state.first, state.call_s = _first_round(taken, before, self.monitor.read()), min(taken)
             finally:
                 timed.end()
-        except (OutOfMemory, NotAvailable) as fault:
+        except (OutOfMemory, NotAvailable, MemoryError) as fault:
             self.fail(state, fault)
             return
         if not wrong <= 1:  # NaN too
@@ -133,7 +150,9 @@ class Bench:
                     state.rounds.append(taken)
                     # A round among neighbours must not make the next samples too short for the timer.
                     state.call_s = taken.median_s if taken.quiet else min(state.call_s, taken.median_s)
-        except (OutOfMemory, NotAvailable) as fault:
+                else:
+                    state.lost.update(visit.dropped)
+        except (OutOfMemory, NotAvailable, MemoryError) as fault:
             self.fail(state, fault)
             return
         if not keep:
@@ -149,33 +168,42 @@ class Bench:
             timed.sample(timed.repeats_for(state.call_s), 1)
         state.warm = True
 
-    def round(self, states: list[State], index: int, planned: int, end_s: float) -> None:
+    def round(self, states: list[State], index: int, planned: int, end_s: float, last_s: float) -> None:
         """Every case once in random order until ``end_s``; time that one leaves over goes to those after it. Where the budget holds
-        a few samples of each, a case gets them even when those before it took more than their share."""
-        order = [s for s in states if s.failure is None]
+        a few samples of each, a case gets them even when those before it took more than their share. ``last_s`` ends the run: a case
+        that no round has reached by then keeps its first timing."""
+        order = [s for s in states if s.in_rounds]
         self.random.shuffle(order)
-        fits = sum(s.least_s for s in order) <= end_s - self.clock.now()
+        fits = sum(s.least_s(self.fewest_samples) for s in order) <= end_s - self.clock.now()
         for done, state in enumerate(order):
             needs = [s.need_s(self.rule) for s in order[done:]]
             left = end_s - self.clock.now()
-            self.visit(state, index, max(left * needs[0] / sum(needs), state.least_s if fits else 0.0))
+            if state.taken and not state.rounds and self.clock.now() >= last_s:
+                continue
+            self.visit(state, index, max(left * needs[0] / sum(needs), state.least_s(self.fewest_samples) if fits else 0.0))
             if state.rounds:
-                text = f"round {index + 1}/{planned}  {state.case.id}  {format_seconds(state.rounds[-1].median_s)}"
-                self.progress(ProgressEvent("case", text, done + 1, len(order)))
+                ahead = sum(needs[1:]) + (planned - index - 1) * sum(s.need_s(self.rule) for s in order)
+                left_s = max(0.0, min(ahead, last_s - self.clock.now()))
+                self.progress(_case_event(state, index, planned, left_s, done + 1, len(order)))
 
 
-def affordable_rounds(states: list[State], wanted: int, left_s: float) -> int:
-    """Rounds that fit into ``left_s`` with a few samples of each case: at least one, whatever the budget."""
-    least = sum(s.least_s for s in states if s.failure is None)
-    return max(1, min(wanted, int(left_s / least) if least > 0 else wanted))
+def _first_round(samples: list[float], before: Reading, after: Reading) -> Round | None:
+    """The first timing as a round, None where the device was unwell. The first of two calls loads libraries and does not count."""
+    kept = tuple(samples[-1:])
+    if after.unwell:
+        return None
+    if waited_s(before, after) > WAITED_SHARE * sum(samples):
+        return Round(0, (), "budget", preempted_s=kept)
+    return Round(0, kept, "budget")
 
 
-def estimated_s(states: list[State], rounds: int, rule: StopRule, left_s: float) -> float:
-    """Seconds that the rounds will take: noise may prolong them up to the budget, coverage beyond it."""
-    living = [s for s in states if s.failure is None]
-    least = rounds * sum(s.least_s for s in living)
-    need = sum(s.need_s(rule) for s in living) + (rounds - 1) * sum(s.need_s(rule) - (0.0 if s.warm else 0.2) for s in living)
-    return max(least, min(left_s, need))
+def _case_event(state: State, index: int, planned: int, left_s: float, done: int, total: int) -> ProgressEvent:
+    """A visit for whoever watches: the case so far."""
+    known = state.result(planned)
+    time_s = known.time_s if known.time_s is not None else state.rounds[-1].median_s
+    case = CaseProgress(state.case.id, index + 1, planned, time_s, known.interval_s, known.status, left_s)
+    text = f"round {index + 1}/{planned}  {state.case.id}  {format_seconds(time_s)}  {known.status}"
+    return ProgressEvent("case", text, done, total, case)
 
 
 def run_rounds(bench: Bench, states: list[State], rounds: int, deadline_s: float, after: Callable[[int], None]) -> int:
@@ -187,7 +215,7 @@ def run_rounds(bench: Bench, states: list[State], rounds: int, deadline_s: float
         now = bench.clock.now()
         if index and now >= deadline_s:
             return index
-        bench.round(states, index, rounds, now + (deadline_s - now) / (rounds - index))
+        bench.round(states, index, rounds, now + (deadline_s - now) / (rounds - index), deadline_s)
         after(index + 1)
     return rounds
 
@@ -197,8 +225,8 @@ def is_contended(states: list[State]) -> bool:
     not come from the few quiet moments that only short calls find."""
     spent: dict[tuple[str, bool], float] = {}
     for state in states:
-        if state.rounds:
-            quiet = any(r.quiet for r in state.rounds)
+        if state.taken:
+            quiet = any(r.quiet for r in state.taken)
             key = (state.case.phase, quiet)
             spent[key] = spent.get(key, 0.0) + state.case.calls * state.call_s
     return any(

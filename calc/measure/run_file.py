@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from calc.errors import ProfileError, UsageError
 from calc.measure.records import CaseResult, Ceiling, Notice, PhaseSummary, Round, Row
 
 SCHEMA = "roofcast.run/1"
+_NOT_A_NUMBER, _TOO_LONG = re.compile(r"(?<=[\[,:])\s*(?:NaN|-?Infinity)\b"), re.compile(r"\d{4000}")
 
 
 def document(
@@ -33,10 +35,16 @@ def document(
     hardware: dict[str, Any] | None = None,
     rows: Iterable[Row] = (),
     phases: Iterable[PhaseSummary] = (),
+    noisy: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The run as plain data: SI base units, unrounded, null for unknown. ``complete`` False: the run ended early or goes on.
-    ``hardware`` holds the datasheet's rates; ``rows`` are the operators with their predictions, so that fit and report need no
-    more than the file."""
+    ``noisy`` says why the run as a whole is. ``hardware`` holds the datasheet's rates; ``rows`` are the operators with their
+    predictions, so that fit and report need no more than the file.
+
+    ``ceilings`` hold one product per type (``matmul``, ``matmul_fp8``, ``matmul_int8``), the two thermal states of the plain one
+    (``kind.thermal``), and what could not be tried, failed with its reason. ``parameters.tried`` of the best product lists all shapes
+    that were tried as [m, n, k, FLOP/s]. ``settings.weight_formats`` are the quantised formats by tensor role. A case id ends in
+    ``/zipf<exponent>`` where experts are drawn with a skew."""
     by_id = {c.case_id: c for c in ceilings}
     return {
         "schema": SCHEMA,
@@ -51,6 +59,7 @@ def document(
         "operators": [asdict(r) for r in rows],
         "phases": [asdict(p) for p in phases],
         "not_measured": list(not_measured),
+        "noisy": list(noisy),
         "warnings": [asdict(w) for w in warnings],
     }
 
@@ -101,19 +110,47 @@ def check_writable(path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A run file as data. Raises ProfileError for what is no run file of a known schema."""
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise ProfileError(f"cannot read {path}: {fault.strerror}") from None
-    except ValueError as fault:
-        raise ProfileError(f"{path} is no JSON: {fault}", "a truncated run file cannot be used; measure again") from None
+    """A run file as data. Raises ProfileError, with file:line:column, for what is no JSON or no run file of a known schema."""
+    run = _parsed(path)
     if not isinstance(run, dict) or run.get("schema") != SCHEMA:
         found = run.get("schema") if isinstance(run, dict) else None
         if isinstance(found, str) and found.startswith(SCHEMA.rpartition("/")[0] + "/"):
             raise ProfileError(f"{path}: schema: {found!r} is of another version", f"this one reads {SCHEMA}; update roofcast")
-        raise ProfileError(f"{path} is no run file: schema {found!r}", f"this version reads {SCHEMA}")
+        shown = "" if found is None else f": schema {str(found)[:60]!r}"
+        raise ProfileError(f"{path} is no run file{shown}", f"`roofcast measure` writes them with -o; this version reads {SCHEMA}")
     return run
+
+
+class _NotANumber(ValueError):
+    """Python's parser would take NaN and Infinity for numbers."""
+
+
+def _refuse(word: str) -> None:
+    raise _NotANumber(f"{word} is no number")
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+    except OSError as fault:
+        raise ProfileError(f"cannot read {path}: {fault.strerror}") from None
+    try:
+        text = raw.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse)
+    except UnicodeDecodeError as fault:
+        place, why = raw[: fault.start].decode(), "not UTF-8"
+    except json.JSONDecodeError as fault:
+        place, why = text[: fault.pos], fault.msg
+    except RecursionError:
+        place, why = "", "nested too deeply"
+    except ValueError as fault:  # NaN and its like, or an integer of thousands of digits: neither comes with a place
+        found = (_NOT_A_NUMBER if isinstance(fault, _NotANumber) else _TOO_LONG).search(text)
+        place = text[: found.start() if found else 0]
+        why = str(fault) if isinstance(fault, _NotANumber) else "a number with too many digits"
+    line, column = place.count("\n") + 1, len(place) - place.rfind("\n")
+    raise ProfileError(
+        f"{path}:{line}:{column}: no run file: {why}", "a truncated or edited run file cannot be used; measure again"
+    )
 
 
 def _ceiling(result: CaseResult, best: Ceiling | None) -> dict[str, Any]:
@@ -143,7 +180,7 @@ def _case(result: CaseResult) -> dict[str, Any]:
         "dtype": case.dtype,
         "tensor_parallel_size": case.tensor_parallel_size,
         "calls_per_step": case.calls,
-        "kind": {"cache": result.cache, "launch": result.launch, "thermal": "sustained"},
+        "kind": {"cache": result.cache, "launch": result.launch, "thermal": case.parameters.get("thermal", "sustained")},
         "kernel": result.kernel,
         "launches": result.launches,
         "timer": result.timer,
@@ -161,6 +198,9 @@ def _case(result: CaseResult) -> dict[str, Any]:
         "p95_s": result.p95_s,
         "flops_per_s": result.rate_flops_per_s,
         "bytes_per_s": result.rate_bytes_per_s,
+        "cycles": result.cycles,
+        "energy_per_call_j": result.energy_per_call_j,
+        "labels": list(result.labels),
         "status": result.status,
         "failure": result.failure,
         "warnings": [asdict(w) for w in result.warnings],

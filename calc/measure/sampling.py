@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from calc.measure.monitor import WAITED_SHARE, Monitor, Reading, waited_s
+from calc.measure.monitor import IDLE, POWER_LIMITED, WAITED_SHARE, Monitor, Reading, merged, waited_s
 from calc.measure.records import Round
 from calc.measure.runner import Clock, Timed
 from calc.measure.statistics import Running, median
 
 BATCH_S = 0.05  # the monitor, the stop rule and Ctrl-C are looked at this often
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+_LONGEST_STRETCH = 8  # times the usual calls per sample, where the device stays idle
+_LABELS = {"power_limited": POWER_LIMITED, "idle": IDLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +52,49 @@ class Visit:
     running: Running = field(default_factory=Running)
     disturbed: list[float] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    clocks_hz: list[float] = field(default_factory=list)
-    powers_w: list[float] = field(default_factory=list)
-    energies_j: list[float] = field(default_factory=list)
+    looks: list[Reading] = field(default_factory=list)
+    calls: int = 0
+    elapsed_s: float = 0.0
     stop: str = "interrupted"
 
     def record(self) -> Round | None:
         """The round, or None when no sample was kept."""
         if not self.running.arrived and not self.disturbed:
             return None
-        energy = self.energies_j[-1] - self.energies_j[0] if len(self.energies_j) > 1 else None
+        found = merged(self.looks[1:] or self.looks)  # the first look came before the samples
+        energies = [r.energy_j for r in self.looks if r.energy_j is not None]
+        told = [r.reasons for r in self.looks[1:] if r.reasons is not None]
+        labels = {name: sum(bool(r & bit) for r in told) / len(told) for name, bit in _LABELS.items()} if told else {}
         return Round(
             index=self.index,
             samples_s=tuple(self.running.arrived),
             stop=self.stop,
             preempted_s=tuple(self.disturbed),
             dropped=dict(self.dropped),
-            sm_clock_hz=median(self.clocks_hz) if self.clocks_hz else None,
-            power_w=median(self.powers_w) if self.powers_w else None,
-            energy_j=energy,
+            sm_clock_hz=found.sm_clock_hz,
+            memory_clock_hz=found.memory_clock_hz,
+            temperature_c=found.temperature_c,
+            power_w=found.power_w,
+            energy_j=energies[-1] - energies[0] if len(energies) > 1 else None,
+            calls=self.calls,
+            elapsed_s=self.elapsed_s,
+            labels=labels,
         )
 
-    def note(self, reading: Reading) -> None:
-        """Keep what a reading tells about clock and power."""
-        if reading.sm_clock_hz is not None:
-            self.clocks_hz.append(reading.sm_clock_hz)
-        if reading.power_w is not None:
-            self.powers_w.append(reading.power_w)
-        if reading.energy_j is not None:
-            self.energies_j.append(reading.energy_j)
+    def take(self, samples: list[float], repeats: int, spoilt: str | None, *, preempted: bool) -> None:
+        """Keep samples, set them aside, or drop and count them."""
+        self.calls += len(samples) * repeats
+        if spoilt:
+            self.dropped[spoilt] += len(samples)
+        elif preempted:
+            self.disturbed += samples
+        else:
+            self.running.add(samples)
+
+    def drop_all(self, why: str) -> None:
+        """Drop what was kept: only a look after the last sample tells that the device was unwell."""
+        self.dropped[why] += len(self.running.arrived) + len(self.disturbed)
+        self.running, self.disturbed = Running(), []
 
 
 def warm_up(timed: Timed, clock: Clock, limit_s: float) -> float:
@@ -103,32 +119,42 @@ def sample_case(timed: Timed, call_s: float, rule: StopRule, limit_s: float, clo
     """Take samples into ``visit`` until the rule is met or ``limit_s`` seconds are spent; at least one sample is taken.
 
     Samples taken while the device was unwell are dropped and counted, with a pause that doubles from 0.5 s to 10 s (at most half of
-    what is left). Samples during which this process waited for a processor are set aside: they tell of its neighbours.
+    what is left). Samples during which this process waited for a processor are set aside: they tell of its neighbours. A device that
+    every look finds idle gets longer samples: the host does not feed it.
     """
     repeats = timed.repeats_for(call_s)
-    sample_s = max(call_s * repeats, 1e-9)
-    start, timed_s, pause_s = clock.now(), 0.0, _FIRST_PAUSE_S
+    start, timed_s, pause_s, longer = clock.now(), 0.0, _FIRST_PAUSE_S, 1
     before = monitor.read()
+    visit.looks.append(before)
     while True:
+        sample_s = max(call_s * repeats, 1e-9)
         left = limit_s - (clock.now() - start)
         count = max(1, min(int(min(BATCH_S, left) / sample_s), 10 * rule.min_samples))
         if before.waited_s is not None:
             count = 1  # so that each sample is judged by itself
         samples = timed.sample(repeats, count)
-        after = monitor.read()
-        visit.note(after)
+        after = before if monitor.slow else monitor.read()
+        preempted = waited_s(before, after) > WAITED_SHARE * sum(samples) * repeats
+        visit.take(samples, repeats, after.unwell, preempted=preempted)
+        visit.elapsed_s = clock.now() - start
         if after.unwell:
-            visit.dropped[after.unwell] += len(samples)
-            left = max(0.0, limit_s - (clock.now() - start))
-            clock.sleep(min(pause_s, left / 2))
+            clock.sleep(min(pause_s, max(0.0, limit_s - visit.elapsed_s) / 2))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        elif waited_s(before, after) > WAITED_SHARE * sum(samples) * repeats:
-            visit.disturbed += samples
-        else:
-            visit.running.add(samples)
+            after = monitor.read() if monitor.slow else after
+        elif not preempted:
             timed_s += sum(samples) * repeats
+        if not monitor.slow:
+            visit.looks.append(after)
+            if (after.reasons or 0) & IDLE and longer < _LONGEST_STRETCH:
+                longer *= 2
+                repeats = timed.repeats_for(call_s / longer)
         before = after
         stop = rule.reason(visit.running, timed_s, clock.now() - start, limit_s)
         if stop:
             visit.stop = stop
-            return
+            break
+    if monitor.slow:
+        last = monitor.read()
+        visit.looks.append(replace(last, reasons=None if last.reasons is None else last.reasons & ~IDLE))  # idle by now
+        if last.unwell:
+            visit.drop_all(last.unwell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from calc.measure import kernels
@@ -15,10 +15,11 @@ from calc.measure.workspace import Workspace
 
 
 class TorchRunner:
-    """One device, one dtype, one arena. Global settings of torch that it changes are put back by ``close``."""
+    """One device, one dtype, arenas for the ``largest`` operands (``operand_sizes.largest_operands``). Global settings of torch that it
+    changes are put back by ``close``."""
 
     def __init__(
-        self, torch: Any, facts: DeviceFacts, dtype: str, *, largest_operand_bytes: int, deviation: float, seed: int = 0
+        self, torch: Any, facts: DeviceFacts, dtype: str, *, largest: Mapping[str, int], deviation: float, seed: int = 0
     ) -> None:
         self.torch, self.facts = torch, facts
         self._threads = torch.get_num_threads()
@@ -26,7 +27,7 @@ class TorchRunner:
         if facts.kind == "cuda":
             torch.cuda.set_device(facts.index)
         try:
-            self.space = Workspace(torch, facts, dtype, largest_operand_bytes, deviation, seed)
+            self.space = Workspace(torch, facts, dtype, largest, deviation, seed)
         except BaseException:
             self.close()
             raise

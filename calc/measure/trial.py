@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
-from calc.measure.cases import DTYPES
+from calc.measure.formats import DTYPES
 from calc.measure.kernels import Call
 from calc.measure.monitor import WAITED_SHARE, Monitor, waited_s
 from calc.measure.runner import Clock

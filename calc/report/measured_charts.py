@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from dataclasses import replace
 from typing import Any
 
 from calc.report import measured, svg
@@ -11,8 +11,16 @@ from calc.units import format_seconds
 
 SHAPES = {"prefill": "circle", "decode": "diamond"}
 _LINES = ("circle", "diamond", "square", "triangle", "down")
-_ROW, _BAR = 34, 24
-_SMALL_SHARE = 0.015
+_NAMED, _NAME_GAP, _LETTER = 3, 14, 6.6
+#: How the charts are read.
+ROOFLINE = (
+    "Filled: measured, with error bars. Hollow: predicted, joined to it by a dotted line. Circle: prefill; diamond: decode. Dashed: "
+    "the datasheet's ceilings; solid: those measured here; dotted verticals: the ridges. Named: what takes most of each step."
+)
+AGREEMENT = (
+    "One mark per case. On the line they agree; the bands are 10 % and 25 %. Circle: prefill; diamond: decode; colour: class. "
+    "Faint: not judged."
+)
 
 
 def everything(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -71,26 +79,56 @@ def roofline(record: dict[str, Any]) -> str | None:
             chart.bar(intensity, row["flops"] / row["interval_s"][1], row["flops"] / row["interval_s"][0], _css(row, "error"))
         chart.marker(intensity, promised, SHAPES[row["phase"]], _css(row, "hollow"), tip(row))
         chart.marker(intensity, reached, SHAPES[row["phase"]], _css(row, "filled"), tip(row), 4)
+    _name(chart, [(r["flops"] / r["bytes"], r["flops"] / r["measured_s"], r["operation"]) for r in _heaviest(record, rows)])
     return chart.svg()
 
 
-def scatter(record: dict[str, Any]) -> str | None:
-    """Predicted over measured time with the 1:1 line and bands of 10 % and 25 %."""
+def _heaviest(record: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The operations that take most of each step."""
+    own = sorted((r for r in rows if r["count"]), key=lambda r: -r["count"] * r["measured_s"])
+    return [r for s in record["steps"] for r in [o for o in own if o["phase"] == s["phase"]][:_NAMED]]
+
+
+def _name(chart: Chart, points: list[tuple[float, float, str]]) -> None:
+    """Words beside markers, moved down (up, at the lower axis) until none overlaps, each with a line to its marker."""
+    taken: list[tuple[float, float]] = []
+    for value, rate, words in sorted(points, key=lambda p: -p[1]):
+        x, y = chart.x.at(value), chart.y.at(rate)
+        left = x + 14 + _LETTER * len(words) > chart.x.end
+        near = [b for a, b in taken if abs(x - a) < _LETTER * len(words) + 40]
+        steps = [y + _NAME_GAP * i for i in (*range(1, 12), *range(-1, -12, -1)) if y + _NAME_GAP * i < chart.y.start - 3]
+        at = next((s for s in steps if all(abs(s - b) >= _NAME_GAP - 1 for b in near)), y)
+        taken.append((x, at))
+        edge = x - 12 if left else x + 12
+        chart.parts.append(f'<path class="leader" d="M{x:.1f} {y:.1f}L{edge:.1f} {at - 4:.1f}"/>')
+        chart.text(edge + (-2 if left else 2), at, words, "label", "end" if left else "start")
+
+
+def agreement(record: dict[str, Any], *, legend: bool = False) -> str | None:
+    """Predicted time / measured time over the measured one, with the line of agreement and bands of 10 % and 25 %. ``legend`` names
+    the colours within the picture."""
     rows = everything(record)
     if not rows:
         return None
-    ends = svg.span([t for r in rows for t in (r["measured_s"], r["predicted_s"])], 2)
-    x, y = svg.axes(ends, ends, ("measured time of one call, s", "predicted, s"))
-    chart = Chart("predicted over measured", x, y)
+    ratios = [r["predicted_s"] / r["measured_s"] for r in rows]
+    far = min(32.0, max(1.6, 1.15 * max(ratios), 1.15 / min(ratios)))
+    across = svg.span([r["measured_s"] for r in rows], 2)
+    x, y = svg.axes(across, (1 / far, far), ("measured time of one call, s", "predicted / measured"))
+    chart = Chart("predicted over measured", x, replace(y, base=2))
     for width, css in ((0.25, "band25"), (0.10, "band10")):
-        chart.band([(e, e * (1 + width)) for e in ends], [(e, e / (1 + width)) for e in ends], css)
-    chart.line([(e, e) for e in ends], "solid")
-    chart.text(x.at(ends[1]) - 96, y.at(ends[1]) + 12, "10 %, 25 %", "label", "end")
-    for row in rows:
+        chart.band([(e, 1 + width) for e in across], [(e, 1 / (1 + width)) for e in across], css)
+    chart.line([(e, 1.0) for e in across], "solid")
+    chart.text(x.end - 4, y.at(1.25) - 4, "10 %, 25 %", "", "end")
+    chart.text(x.start + 6, TOP + 14, "above 1: promised slower than measured", "label")
+    chart.text(x.start + 6, y.start - 8, "below 1: promised faster than measured", "label")
+    for row, ratio in zip(rows, ratios, strict=True):
         if row["interval_s"]:
-            low, high, at = x.at(row["interval_s"][0]), x.at(row["interval_s"][1]), y.at(row["predicted_s"])
-            chart.parts.append(f'<path class="{_css(row, "error")}" d="M{low:.1f} {at:.1f}H{high:.1f}"/>')
-        chart.marker(row["measured_s"], row["predicted_s"], SHAPES[row["phase"]], _css(row, "dot"), tip(row))
+            slow, fast = row["interval_s"][1], row["interval_s"][0]
+            chart.bar(row["measured_s"], row["predicted_s"] / slow, row["predicted_s"] / fast, _css(row, "error"))
+        chart.marker(row["measured_s"], ratio, SHAPES[row["phase"]], _css(row, "dot"), tip(row))
+    for i, name in enumerate(sorted({r["class"] for r in rows}) if legend else ()):
+        chart.parts.append(svg.glyph(x.end - 110, TOP + 12 + 17 * i, "square", f"dot c-{name}", size=4))
+        chart.text(x.end - 98, TOP + 16 + 17 * i, name, "label")
     return chart.svg()
 
 
@@ -117,50 +155,6 @@ def over_rows(record: dict[str, Any]) -> str | None:
         labels.append((y.at(100 * part[-1]["error"]) + 4, name))
     chart.labels(labels, WIDTH - RIGHT - 4)
     return chart.svg()
-
-
-def composition(record: dict[str, Any]) -> str | None:
-    """Each step as two bars, measured and predicted, by operation."""
-    steps = [s for s in record["steps"] if s["measured_s"]]
-    if not steps:
-        return None
-    parts: list[str] = []
-    y = 8.0
-    for step in steps:
-        longest = max(step["measured_s"], sum(p["predicted_s"] for p in step["parts"]))
-        order = sorted(step["parts"], key=lambda p: -p["measured_s"])
-        parts.append(f'<text x="{LEFT + 20}" y="{y + 10}" class="label">{step["phase"]}, one step of all layers</text>')
-        y += 18
-        for key, name in (("measured_s", "measured"), ("predicted_s", "predicted")):
-            total = sum(p[key] for p in order)
-            parts.append(f'<text x="{LEFT + 14}" y="{y + 16}" text-anchor="end">{name}</text>')
-            parts += _segments(order, key, total, longest, y)
-            y += _ROW
-        y += 10
-    return svg.wrap("step composition", int(y), parts)
-
-
-def _segments(order: list[dict[str, Any]], key: str, total: float, longest: float, y: float) -> list[str]:
-    """One bar; operations too small to see are drawn together as the last piece."""
-    found, at, room = [], float(LEFT + 20), WIDTH - LEFT - 20 - 90
-    big = [p for p in order if max(p["measured_s"], p["predicted_s"]) > _SMALL_SHARE * longest]
-    rest = sum(p[key] for p in order if p not in big)
-    pieces = [(p["operation"], p[key]) for p in big] + ([("others", rest)] if rest else [])
-    for index, (name, seconds) in enumerate(pieces):
-        width = room * seconds / longest
-        share = f"{100 * seconds / total:.1f} %" if total else ""
-        found.append(
-            f'<rect class="piece p{index % 6}" x="{at:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{_BAR}">'
-            f"<title>{escape(name)}: {format_seconds(seconds)}, {share}</title></rect>"
-        )
-        text = name if width > 7.5 * len(name) else ""
-        if text:
-            found.append(
-                f'<text x="{at + width / 2:.1f}" y="{y + 16:.1f}" text-anchor="middle" class="inside">{escape(text)}</text>'
-            )
-        at += width
-    found.append(f'<text x="{at + 6:.1f}" y="{y + 16:.1f}">{format_seconds(total)}</text>')
-    return found
 
 
 def bandwidth(record: dict[str, Any]) -> str | None:

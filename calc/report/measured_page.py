@@ -6,14 +6,24 @@ import json
 from html import escape
 from typing import Any
 
-from calc.report import measured, measured_charts, svg
+from calc.report import measured, measured_bars, measured_charts, measured_scope, svg
 from calc.report.measured_style import SCRIPT, STYLE
 from calc.units import format_percent, format_seconds
 
 _HEADERS = (
     "operation", "phase", "class", "shape", "bound", "status", "calls", "measured", "95 % between rounds", "predicted", "error", "verdict",
-    "step share", "at datasheet", "ceilings", "launch", "unexplained",
+    "step share", "base", "bandwidth", "compute", "tiles", "waves", "launch", "unexplained",
 )  # fmt: skip
+_INTRODUCTION = (
+    "Every operator of the model was timed alone on this device and held against roofcast's prediction: its products at the device's "
+    "compute rate or its bytes at the memory bandwidth, whichever takes longer (the roofline). A step is the sum over its operators."
+)
+_GAPS = (
+    "From the time at datasheet rates to the measured one, each cause charged once: what this device's bandwidth and compute rates lack "
+    "to the datasheet's, output tiles and last turns of the units that are not full (128 x 128 tiles assumed; GPUs only), launches. "
+    "Green: less time than assumed."
+)
+_OUTSIDE = "scheduler, sampling, network front end: no kernel of the model; a server's TTFT and TPOT are longer"
 _LONG = 28  # characters; beyond them a cell is cut and tells the rest to the pointer
 
 
@@ -22,24 +32,19 @@ def html(record: dict[str, Any]) -> str:
     title = measured.title(record)
     sections = [
         _headline(record),
+        _worst(record),
+        _figure(measured_charts.roofline(record), "Roofline", measured_charts.ROOFLINE, record),
         _figure(
-            measured_charts.roofline(record),
-            "Roofline",
-            "Filled: measured, with error bars. Hollow: predicted, joined by a dotted line. Circle: prefill; diamond: decode. "
-            "Dashed: datasheet ceiling; solid: the ceiling measured here; the dotted verticals are the ridges.",
-            record,
-        ),
-        _figure(
-            measured_charts.composition(record),
+            measured_bars.composition(record),
             "Where the time of a step goes",
-            "Same scale within a phase; sums of kernels.",
+            "Same scale within a phase; sums of kernels. The pointer tells figures.",
             record,
         ),
+        _figure(measured_bars.gaps(record), "Why a step takes what it takes", _GAPS, record),
         _figure(
-            measured_charts.scatter(record),
+            measured_charts.agreement(record),
             "Predicted over measured",
-            "On the line they agree; above it roofcast promised slower than it is. Bands: 10 % and 25 %. Circle: prefill; diamond: decode. "
-            "Faint: not judged. A click on a class hides it.",
+            f"{measured_charts.AGREEMENT} A click on a class hides it; the pointer tells figures.",
             record,
             _legend(record),
         ),
@@ -50,26 +55,28 @@ def html(record: dict[str, Any]) -> str:
             record,
         ),
         _figure(measured_charts.bandwidth(record), "Bandwidth over working set", "The plateau on the right is memory.", record),
-        _samples(record),
-        _links(record),
+        _scope(record),
         _classes(record),
         _operators(record),
-        _words(record),
+        _links(record),
+        _samples(record),
+        _notes(record),
     ]
     body = "\n".join(s for s in sections if s)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}: measured against predicted</title><style>{STYLE}</style></head>\n<body><main>"
         f"<h1>{escape(title)}</h1>\n{body}</main><script>{SCRIPT}</script></body></html>\n"
     )
 
 
 def _headline(record: dict[str, Any]) -> str:
-    """The sums of both steps, and what kind of comparison it is."""
-    cards = []
+    """The sums of both steps in words and as cards, and what kind of comparison it is."""
+    cards, said = [], []
     for step in record["steps"]:
         if not step["measured_s"]:
             continue
+        said.append(measured.in_words(step))
         missing = f"<p>without {escape(', '.join(step['missing']))}</p>" if step["missing"] else ""
         cards.append(
             f'<div class="card"><h3>{step["phase"]} step</h3><p class="big">{measured.signed(step["error"])}</p>'
@@ -78,14 +85,28 @@ def _headline(record: dict[str, Any]) -> str:
     counts, basis = record["counts"], record["basis"]
     judged = f"{counts['judged']} of {counts['cases']}"
     cards.append(
-        f'<div class="card"><h3>cases judged</h3><p class="big">{judged}</p><p>{counts["unreliable"]} unreliable</p></div>'
+        f'<div class="card"><h3>cases judged</h3><p class="big">{judged}</p><p>{counts["agrees"]} agree<br>'
+        f"{counts['unreliable']} unreliable</p></div>"
     )
     kind = f'<p class="kind"><strong>{escape(basis["kind"])}</strong>: {escape(basis["words"])}. '
     kind += "error = predicted / measured - 1; positive: roofcast promised slower than it is.</p>"
-    alarm = ""
+    alarm = "".join(f'<p class="alarm">Noisy as a whole: {escape(why)}</p>' for why in record["noisy"])
     if counts["cases"] and counts["judged"] < 0.8 * counts["cases"]:
-        alarm = '<p class="alarm">Fewer than 80 % of the cases can be judged: take nothing from this run but its shape.</p>'
-    return f'{kind}{alarm}<div class="cards">{"".join(cards)}</div>'
+        alarm += '<p class="alarm">Fewer than 80 % of the cases can be judged: take nothing from this run but its shape.</p>'
+    return (
+        f'<p>{_INTRODUCTION}</p><p class="said">{escape(" ".join(said))}</p>{alarm}<div class="cards">{"".join(cards)}</div>{kind}'
+    )
+
+
+def _worst(record: dict[str, Any]) -> str:
+    """The case that is furthest from its prediction, with the likely reason."""
+    worst = record["worst"]
+    if not worst:
+        return ""
+    return (
+        f'<p class="alarm"><strong>Worst case</strong>: {escape(worst["case_id"])}, error {measured.signed(worst["error"])}. '
+        f"Likely reason: {escape(worst['reason'])}.</p>"
+    )
 
 
 def _figure(picture: str | None, title: str, caption: str, record: dict[str, Any], legend: str = "") -> str:
@@ -107,7 +128,7 @@ def _links(record: dict[str, Any]) -> str:
     links = record["links"]
     if not links:
         return ""
-    return f"<h2>Collectives over {links['ranks']} ranks, {escape(links['backend'])}</h2>" + _table(
+    return f"<h2>Collectives over {links['ranks']} ranks, {escape(links['backend'])}</h2>" + table(
         measured.LINKS, measured.links(record)
     )
 
@@ -133,7 +154,7 @@ def _classes(record: dict[str, Any]) -> str:
     if not rows:
         return ""
     headers = ("class", "phase", "bound", "n", "bias", "median error", "90 %", "worst", "worst case")
-    return "<h2>By class</h2><p>|log(predicted / measured)|; bias is the geometric mean of predicted / measured.</p>" + _table(
+    return "<h2>By class</h2><p>|log(predicted / measured)|; bias is the geometric mean of predicted / measured.</p>" + table(
         headers, rows
     )
 
@@ -146,48 +167,51 @@ def _operators(record: dict[str, Any]) -> str:
         gap = row["gap"] or {}
         times = [(row["measured_s"], format_seconds(row["measured_s"])), (None, measured.uncertainty(row))]
         times += [(row["predicted_s"], format_seconds(row["predicted_s"])), (row["error"], measured.signed(row["error"]))]
-        ends = [(gap.get(k), format_seconds(gap.get(k))) for k in ("datasheet_s", "ceilings_s", "launch_s", "unexplained_s")]
+        parts = [(gap.get(k), format_seconds(gap.get(k))) for k in measured_scope.PARTS]
         words = [row["operation"], row["phase"], row["class"], measured.shape(row), row["bound"] or "-", row["status"]]
         cells.append(
             [(None, w) for w in words]
             + [(row["count"], str(row["count"] or "-"))]
             + times
-            + [(None, row["verdict"]), (share, format_percent(share, 3) if share is not None else "-"), *ends]
+            + [(None, row["verdict"]), (share, format_percent(share, 3) if share is not None else "-"), *parts]
         )
     note = (
-        "One call each; calls per step, - for sizes outside of the two steps. The last four columns split the measured time: at datasheet "
-        "rates, what this device's ceilings lack to them, launches, and what nothing explains. A click on a header sorts."
+        "One call each; calls per step, - for sizes outside of the two steps. The columns from the base on split the measured time by "
+        "cause, as in the picture above. A click on a header sorts."
     )
-    return f"<h2>Every case</h2><p>{note}</p>" + _table(_HEADERS, cells)
+    return f"<h2>Every case</h2><p>{note}</p>" + table(_HEADERS, cells)
 
 
-def _table(headers: tuple[str, ...], rows: list[Any]) -> str:
-    """Cells are words, or (value to sort by, words)."""
+def table(headers: tuple[str, ...], rows: list[Any]) -> str:
+    """Cells are words, or (value to sort by, words), or (None, words, True) for text that wraps."""
     head = "".join(f'<th scope="col"><button type="button">{escape(h)}</button></th>' for h in headers)
     lines = []
     for row in rows:
         cells = []
         for cell in row:
-            value, words = cell if isinstance(cell, tuple) else (None, cell)
+            value, words, *wraps = cell if isinstance(cell, tuple) else (None, cell)
             key = "" if value is None else f' data-v="{json.dumps(value)}"'
-            long = f' class="long" title="{escape(words)}"' if len(words) > _LONG else ""
+            long = ' class="text"' if wraps else f' class="long" title="{escape(words)}"' if len(words) > _LONG else ""
             cells.append(f"<td{key}{long}>{escape(words)}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def _words(record: dict[str, Any]) -> str:
-    """What was measured and what not, and on what."""
+def _scope(record: dict[str, Any]) -> str:
+    """What was measured and what not, and on which ceilings the predictions rest."""
+    rows = [[*row[:-1], (None, row[-1], True)] for row in measured_scope.scope(record)]
+    rows.append(["both", "outside of the model", "-", "0", "0", (None, _OUTSIDE, True)])
+    ceilings = table(measured_scope.CEILINGS, measured_scope.ceilings(record))
+    return f"<h2>What was measured, and what not</h2>{table(measured_scope.SCOPE, rows)}<h3>Ceilings of this device</h3>{ceilings}"
+
+
+def _notes(record: dict[str, Any]) -> str:
+    """How it was measured, what was left out, and on what."""
     said = "".join(f"<li>{escape(w)}</li>" for w in measured.words(record))
     left = "".join(f"<li>{escape(w)}</li>" for w in record["left_out"])
     noted = "".join(f"<li>{escape(w['code'])}: {escape(w['message'])}</li>" for w in record["warnings"])
-    ceilings = "".join(
-        f"<li>{escape(c['name'].replace('_', ' '))} {escape(c['dtype'])}: {measured.rate(c['value'], c['unit'])} ({escape(c['status'])}), "
-        f"{escape(str(c['kernel']))}</li>"
-        for c in record["ceilings"]
-    )
     environment = escape(json.dumps(record["environment"], indent=1, ensure_ascii=False))
-    parts = [f"<h2>What was measured, and what not</h2><ul>{said}</ul><h3>Ceilings</h3><ul>{ceilings}</ul>"]
+    parts = [f"<h2>How it was measured</h2><ul>{said}</ul>"]
     if left:
         parts.append(
             f"<details><summary>{len(record['left_out'])} cases left out of the summaries</summary><ul>{left}</ul></details>"

@@ -32,6 +32,7 @@ def record(facts: dict[str, Any]) -> dict[str, Any]:
         "phases",
         "rows",
         "not_measured",
+        "noisy",
         "duration_s",
         "output",
         "interrupted",
@@ -52,6 +53,7 @@ def page(name: str, facts: dict[str, Any]) -> Page:
         f"{name} measured on {device.get('name', 'this device')} in {settings.get('dtype')}",
         "error = predicted / measured - 1; predicted from the ceilings measured in this run",
     ]
+    headline += [f"noisy: {reason}" for reason in facts["noisy"]]
     tables = [_ceilings(facts["ceilings"]), _phases(facts["phases"])]
     tables += [_operators(phase["phase"], facts["rows"]) for phase in facts["phases"]]
     notes = [
@@ -59,13 +61,40 @@ def page(name: str, facts: dict[str, Any]) -> Page:
         f"{settings.get('rounds_finished', 0)} rounds in {format_seconds(facts['duration_s'])}. "
         "Sums of kernels: no scheduler, no sampling, no network front end."
     ]
+    notes.append(_watched(facts["monitor"], facts["cases"]))
     if facts["not_measured"]:
         notes.append("not measured: " + "; ".join(facts["not_measured"]))
     notes += [f"{p['phase']}: unreliable: {', '.join(p['unreliable'])}" for p in facts["phases"] if p["unreliable"]]
-    notes += [f"warning [{w['code']}]: {w['message']}" for w in facts["warnings"]]
+    notes += [f"warning [{w['code']}]: {w['message']}" for w in facts["warnings"] if w["message"] not in facts["noisy"]]
+    notes += _advice(facts["cases"], {w["code"] for w in facts["warnings"]})
     if facts.get("output"):
         notes.append(f"run file: {facts['output']}")
     return Page(headline, tables, notes)
+
+
+def _watched(monitor: Any, cases: Any) -> str:
+    """Who watched what, and the cases that a power limit held."""
+    words = {"sm_clock_hz": "clock", "temperature_c": "temperature", "power_w": "power"}
+    unseen = [word for name, word in words.items() if name not in monitor["watched"]]
+    line = f"Watched by {monitor['source']}" if monitor["watched"] else "Nobody watched the device"
+    line += f"; unmonitored: {', '.join(unseen)}." if unseen else "."
+    limited = [c["case"]["id"] for c in cases if "power_limited" in c["labels"]]
+    return line + (f" Power limited: {', '.join(limited)}." if limited else "")
+
+
+def _advice(cases: Any, said: set[str]) -> list[str]:
+    """Each warning of the cases once, with the number of cases that have it: what helps one helps all. What was ``said`` of the run
+    is not said again."""
+    found: dict[str, list[Any]] = {}
+    for case in cases:
+        for warning in case["warnings"]:
+            found.setdefault(warning["code"], []).append((case["case"]["id"], warning["message"]))
+    for code in said:
+        found.pop(code, None)
+    return [
+        f"warning [{code}]: {hits[0][0]}: {hits[0][1]}" + (f" (and {len(hits) - 1} more)" if len(hits) > 1 else "")
+        for code, hits in found.items()
+    ]
 
 
 def _rate(value: float | None, unit: str) -> str:

@@ -49,13 +49,20 @@ class Device:
     wrong: tuple[str, ...] = ()
     interrupt_at: float = math.inf
     throttled: tuple[float, float] = (math.inf, math.inf)
+    reasons: int = 0  # NVML's bits that hold all the time
+    starved_below_s: float = 0.0  # the device looks idle when samples are shorter
+    slow_turn: tuple[float, float] = (math.inf, math.inf)  # half the clock
+    power_w: float | None = None
     neighbours: tuple[float, float] = (math.inf, math.inf)  # during this time the process waits for its processor
     tells_waiting: bool = False
     seed: int = 1
     time: float = 0.0
     waited: float = 0.0
     source: str = "simulated"
+    slow: bool = False
     prepared: list[str] = field(default_factory=list)
+    last_sample_s: float = math.inf
+    looks: int = 0
     slept: float = 0.0
 
     def __post_init__(self) -> None:
@@ -70,8 +77,16 @@ class Device:
 
     def read(self) -> Reading:
         self.time += 1e-5
+        self.looks += 1
         hot = self.throttled[0] <= self.time < self.throttled[1]
-        return Reading(sm_clock_hz=1e9, reasons=0x40 if hot else 0, waited_s=self.waited if self.tells_waiting else None)
+        starved = self.last_sample_s < self.starved_below_s
+        return Reading(
+            sm_clock_hz=0.5e9 if self.slow_turn[0] <= self.time < self.slow_turn[1] else 1e9,
+            power_w=self.power_w,
+            energy_j=None if self.power_w is None else self.power_w * self.time,
+            reasons=self.reasons | (0x40 if hot else 0) | (0x01 if starved else 0),
+            waited_s=self.waited if self.tells_waiting else None,
+        )
 
     def prepare(self, case: Case) -> SimulatedCase:
         self.time += 1e-3
@@ -112,14 +127,16 @@ class SimulatedCase:
 
     def sample(self, repeats: int, count: int) -> list[float]:
         d, found = self.device, []
+        undisturbed = d.true_time(self.case)
         for _ in range(count):
             self.turn += 1
-            time_s = d.true_time(self.case) * math.exp(d.random.gauss(0, d.noise) + d.drift_per_s * d.time)
+            time_s = undisturbed * math.exp(d.random.gauss(0, d.noise) + d.drift_per_s * d.time)
             time_s *= d.slow_clock if self.turn % 2 else 1.0
             if d.neighbours[0] <= d.time < d.neighbours[1]:
                 d.waited += time_s * repeats
                 time_s *= 2
             d.time += time_s * repeats
+            d.last_sample_s = time_s * repeats
             if d.time >= d.interrupt_at:
                 d.interrupt_at = math.inf
                 raise KeyboardInterrupt

@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calc.errors import MeasurementError, UsageError
-from calc.measure.cases import PHASES, list_cases, number_plan, workload
+from calc.measure.cases import PHASES, Case, list_cases, selects, workload
+from calc.measure.expert_kernels import loads
+from calc.measure.formats import number_plan
+from calc.measure.grid import Grid
 from calc.measure.session import measure
 from calc.operators import work as step_work
 from calc.operators.sharding import Sharding
 from calc.operators.step import step_operators
-from calc.profiles.model import Block, ChunkedAttention, Experts, LatentAttention, LayerKind, SlidingAttention
+from calc.profiles.model import Block, ChunkedAttention, Experts, Extra, LatentAttention, LayerKind, SlidingAttention
 from tests.measure.simulated_device import ATTENTION, GATED, tiny_model
 
 #: Makes torch and numpy unimportable in a child process.
@@ -101,18 +107,73 @@ def test_a_chunked_mask_is_told_from_its_pairs():
 
 
 def test_what_has_no_kernel_is_named():
+    extra = Extra(name="adapter", elements=4096, kind="matrix")
     experts = Experts(num_experts=8, num_experts_per_token=2, intermediate_size=128)
-    model = tiny_model(layer_kinds={"decoder": LayerKind(mixers=[ATTENTION], feed_forwards=[experts])})
-    work = workload(model, "bf16", tensor_parallel_size=2)
-    named = " ".join(work.not_measured)
-    assert "moe_permute: no kernel" in named
+    kinds = {"decoder": LayerKind(mixers=[ATTENTION], feed_forwards=[experts], extras=[extra])}
+    work = workload(tiny_model(layer_kinds=kinds), "bf16", tensor_parallel_size=2)
     products = [c for c in work.cases if c.op_class == "experts"]
     assert {(c.phase, c.shape["active"]) for c in products} == {("prefill", 8), ("decode", 2)}
     assert all(c.shape["rows"] == (1024 if c.phase == "prefill" else 2) for c in products)
+    named = " ".join(work.not_measured)
+    assert "adapter: the profile gives the number of these weights, not their shape" in named
     assert "collectives need several devices" in named
     measured = {e.operator.name for e in work.entries if e.case_id}
     missing = {e.operator.name for e in work.entries if not e.case_id}
     assert measured | missing == {e.operator.name for e in work.entries}
+    assert missing == {"adapter", "all_reduce", "logits_all_gather"}
+
+
+def test_a_skewed_draw_stands_beside_the_balanced_one():
+    experts = Experts(num_experts=16, num_experts_per_token=2, intermediate_size=128)
+    model = tiny_model(layer_kinds={"decoder": LayerKind(mixers=[ATTENTION], feed_forwards=[experts])})
+    single = workload(model, "bf16", grid=Grid(skews=(1.0,)))
+    assert not [c for c in single.cases if c.phase == "decode" and "zipf" in c.id]  # two rows for two experts in any draw
+    plain = workload(model, "bf16", batch_size=8)
+    work = workload(model, "bf16", batch_size=8, grid=Grid(skews=(1.0,)))
+    skewed = [c for c in work.cases if c.id.endswith("/zipf1")]
+    assert {(c.phase, c.operation) for c in skewed} == {
+        (p, o) for p in PHASES for o in ("experts_gate_up_proj", "experts_down_proj")
+    }
+    assert {c.calls for c in skewed} == {0}
+    assert [c for c in work.cases if c not in skewed] == list(plain.cases)
+    for case in skewed:
+        assert sum(loads(case)) == case.shape["rows"]
+        assert max(loads(case)) >= case.shape["rows"] / case.shape["active"]
+    prefill = next(c for c in skewed if c.phase == "prefill")
+    even = next(c for c in plain.cases if c.phase == "prefill" and c.operation == prefill.operation)
+    assert max(loads(prefill)) > 3 * max(loads(even))
+    assert selects("experts:prefill", prefill)
+
+
+@given(st.integers(1, 64), st.integers(0, 2000), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(1, 8))
+def test_loads_are_all_rows_and_fall(active, spare, skew, per_token):
+    sizes = {"rows": active + spare, "active": active, "n": 8, "k": 8}
+    own = {"skew": skew, "experts": 64, "per_token": per_token}
+    found = loads(Case("id", "experts", "experts", "decode", "experts", sizes, "bf16", 1, 1, parameters=own))
+    assert len(found) == active
+    assert sum(found) == active + spare
+    assert min(found) >= 1
+    if skew:
+        assert all(a >= b - 1 for a, b in pairwise(found))  # rounding moves a row at most
+    else:
+        assert max(found) - min(found) <= 1
+
+
+def test_a_prompt_in_parts_is_attention_of_its_last_tokens():
+    plain = workload(tiny_model(), "bf16")
+    found = [c for c in workload(tiny_model(), "bf16", grid=Grid(chunks=((64, 192),))).cases if c not in plain.cases]
+    assert [(c.operation, c.phase, c.calls) for c in found] == [("attention", "prefill", 0)]
+    assert (found[0].shape["q"], found[0].shape["kv"], found[0].parameters) == (64, 256, {"mask": "causal"})
+    assert found[0].flops == 4 * 4 * 64 * step_work.causal_pairs(64, 192)
+
+
+def test_sampling_is_no_part_of_a_step():
+    found = [c for c in workload(tiny_model(), "bf16", batch_size=3, grid=Grid(sampling=True)).cases if c.op_class == "sampling"]
+    assert [(c.phase, c.shape, c.calls, c.parameters) for c in found] == [
+        (phase, {"m": 3, "n": 1000}, 0, {"top": 50}) for phase in PHASES
+    ]
+    headless = tiny_model(vocab_size=None, has_lm_head=False)
+    assert not [c for c in workload(headless, "bf16", grid=Grid(sampling=True)).cases if c.op_class == "sampling"]
 
 
 def test_latent_attention_does_not_pass_for_attention_over_heads():
@@ -154,6 +215,9 @@ def test_patterns_select():
     ("options", "word"),
     [
         ({"dtype": "fp8"}, "fp16"),
+        ({"dtype": "fp8"}, "-q fp8"),
+        ({"quantization": "q4_k_m"}, "fp8-block"),
+        ({"quantization": "nonsense"}, "int8"),
         ({"dtype": "nonsense"}, "bf16"),
         ({"suite": "huge"}, "quick"),
         ({"device": "tpu"}, "cpu"),

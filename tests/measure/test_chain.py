@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict
 
 import pytest
 
 from calc.measure import run_file
 from calc.measure.cases import selects, workload
+from calc.measure.disturbances import Surroundings, host_notices
+from calc.measure.planning import affordable_rounds
 from calc.measure.progress import ProgressEvent
-from calc.measure.summary import results
+from calc.measure.rounds import State
 from calc.profiles.hardware import HardwareProfile, PeakDenseTflops
-from tests.measure.simulated_device import Device, session, tiny_model
+from calc.report import measurement, table
+from tests.measure.simulated_device import Device, SimulatedCase, session, tiny_model
 
 
 def codes(result) -> set[str]:
@@ -56,7 +61,7 @@ def test_every_case_runs_in_every_round_in_random_order():
     seen: list[ProgressEvent] = []
     s = session(Device(), progress=seen.append)
     result = s.run(0, 20)
-    assert all(len(c.rounds) == 5 for c in result.cases + result.ceiling_cases)
+    assert all(len(c.rounds) == 5 for c in result.cases + result.ceiling_cases if c.status != "failed")
     orders = {}
     for event in seen:
         if event.kind == "case":
@@ -98,7 +103,85 @@ def test_throttled_samples_are_dropped_and_counted():
 def test_a_machine_that_is_never_well_fails_its_cases():
     result = session(Device(throttled=(0.0, 1e9))).run(0, 20)
     assert {c.status for c in result.cases} == {"failed"}
+    assert all("held back all the time (hw_thermal)" in c.failure for c in result.cases)
     assert all(r.predicted_s is None for r in result.rows)
+
+
+def test_more_than_a_tenth_dropped_is_unreliable():
+    device = Device(throttled=(8.0, 12.0))
+    result = session(device).run(0, 20)
+    hit = [c for c in result.cases if any(w.code == "W_DROPPED" for w in c.warnings)]
+    assert hit
+    assert {c.status for c in hit} == {"unreliable"}
+    assert all("hw_thermal" in w.message for c in hit for w in c.warnings if w.code == "W_DROPPED")
+
+
+def test_a_power_limit_is_a_label_and_no_fault(tmp_path):
+    path = tmp_path / "run.json"
+    result = session(Device(reasons=0x04), output=path).run(0, 20)
+    assert {c.status for c in result.cases} == {"ok"}
+    assert {c.labels for c in result.cases} == {("power_limited",)}
+    assert {tuple(c["labels"]) for c in run_file.read(path)["cases"]} == {("power_limited",)}
+    assert {c.labels for c in session(Device()).run(0, 20).cases} == {()}
+
+
+def test_set_clocks_are_said_and_kept():
+    result = session(Device(reasons=0x02)).run(0, 20)
+    assert result.monitor["clocks_set"] == ["application clocks"]
+    assert "W_CLOCKS_SET" in codes(result)
+    assert {c.status for c in result.cases} == {"ok"}
+    assert result.noisy == ()
+
+
+def test_an_idle_device_gets_longer_samples():
+    fed = session(Device(starved_below_s=1.5e-3)).run(0, 20)
+    assert "W_IDLE" not in codes(fed)
+    short = [c for c in fed.cases if c.time_s < 1e-4]
+    assert {c.status for c in short} == {"ok"}
+    starved = session(Device(starved_below_s=1.0)).run(0, 20)
+    assert "W_IDLE" in codes(starved)
+
+
+def test_a_slow_source_is_asked_around_a_case_only():
+    often, seldom = Device(noise=0.2), Device(noise=0.2, slow=True)
+    work = workload(tiny_model(), "bf16", only="attention:decode")
+    quick, slow = (session(device, work=work).run(0, 20).cases[0] for device in (often, seldom))
+    assert seldom.looks < 0.3 * often.looks
+    assert slow.time_s == pytest.approx(quick.time_s, rel=0.05)
+
+
+def test_a_slow_source_drops_the_whole_visit():
+    result = session(Device(slow=True, throttled=(8.0, 9.0))).run(0, 20)
+    taken = [r for c in result.cases for r in c.rounds]
+    assert any(c.status == "ok" for c in result.cases)
+    assert "W_DROPPED" in codes(result)
+    assert not any(r.samples_s and r.dropped for r in taken if r.stop == "precise")
+
+
+def test_a_clock_that_falls_in_one_round_is_named():
+    result = session(Device(slow_turn=(6.0, 9.0))).run(0, 20)
+    hit = [w.message for c in result.cases for w in c.warnings if w.code == "W_CLOCK"]
+    assert hit
+    assert any("0.50 GHz in one round and 1 GHz in others" in m for m in hit)
+
+
+def test_cycles_and_energy():
+    result = session(Device(power_w=300.0)).run(0, 20)
+    for case in result.cases:
+        assert case.cycles == pytest.approx(case.time_s * 1e9)
+        assert case.energy_per_call_j == pytest.approx(300 * case.time_s, rel=0.05)
+    assert all(c.energy_per_call_j is None for c in session(Device()).run(0, 20).cases)
+
+
+def test_a_disturbed_machine_makes_a_noisy_run(tmp_path):
+    path = tmp_path / "run.json"
+    one = session(Device(), output=path)
+    one.notices += host_notices(Surroundings(niceness=5, quota_cpus=1.5, logical_cpus=4, threads=1, load=3.0))
+    result = one.run(0, 20)
+    assert len(result.noisy) == 3
+    assert "nice 5" in result.noisy[0]
+    assert run_file.read(path)["noisy"] == list(result.noisy)
+    assert "noisy: this process runs at nice 5" in table.plain(measurement.page("Tiny", asdict(result)))
 
 
 def test_samples_that_neighbours_spoil_are_set_aside():
@@ -139,7 +222,7 @@ def test_a_kernel_with_wrong_results_is_no_measurement():
     assert all("wrong result" in c.failure for c in result.cases if c.case.operation == "o_proj")
 
 
-@pytest.mark.parametrize("at", [0.0, 0.02, 5.0, 8.0])
+@pytest.mark.parametrize("at", [0.0, 0.02, 3.0, 8.0])
 def test_interrupt_keeps_what_was_measured(tmp_path, at):
     path = tmp_path / "run.json"
     result = session(Device(interrupt_at=at), output=path).run(0, 20)
@@ -148,11 +231,10 @@ def test_interrupt_keeps_what_was_measured(tmp_path, at):
     run = run_file.read(path)
     assert run["complete"] is False
     assert len(run["cases"]) == len(result.cases)
-    if at >= 5:
-        measured = [c for c in result.cases if c.time_s]
-        assert measured
+    if at >= 3:
+        assert all(c.time_s for c in result.cases)  # first timings stand where no round came
         assert any(len(c.rounds) < 5 for c in result.cases)
-    json.dumps(results(result), allow_nan=False)
+    json.dumps(measurement.record(asdict(result)), allow_nan=False)
 
 
 @pytest.mark.parametrize("budget", [0.1, 3.0, 20.0])
@@ -209,3 +291,57 @@ def test_only_some_cases():
     assert all(selects("attention:decode", c.case) for c in result.cases)
     assert phase(result, "prefill").measured_s is None
     assert "not selected" in phase(result, "prefill").not_measured[0]
+
+
+def test_memory_that_python_lacks_fails_one_case(monkeypatch):
+    whole = SimulatedCase.sample
+
+    def sample(self, repeats, count):
+        if self.case.operation == "o_proj":
+            raise MemoryError
+        return whole(self, repeats, count)
+
+    monkeypatch.setattr(SimulatedCase, "sample", sample)
+    result = session(Device()).run(0, 20)
+    assert {c.case.operation for c in result.cases if c.status == "failed"} == {"o_proj"}
+    assert all("out of memory" in c.failure for c in result.cases if c.status == "failed")
+
+
+def test_ctrl_c_while_the_file_is_written(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    whole, calls = os.replace, []
+
+    def replace(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        whole(*arguments)
+
+    monkeypatch.setattr(os, "replace", replace)
+    result = session(Device(), output=path).run(0, 20)
+    assert result.interrupted
+    assert result.output == str(path)
+    assert run_file.read(path)["settings"]["rounds_finished"] == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_few_samples_before_too_few_rounds():
+    """An interval comes from the rounds: a budget of ten calls gives three rounds of one sample, not two of three."""
+    case = workload(tiny_model(), "bf16", only="attention:decode").cases[0]
+    states = [State(case, call_s=1.0)]
+    assert affordable_rounds(states, 5, 30.0) == (5, 3)
+    assert affordable_rounds(states, 5, 12.0) == (3, 3)
+    assert affordable_rounds(states, 5, 10.0) == (3, 2)
+    assert affordable_rounds(states, 5, 6.5) == (3, 1)
+    assert affordable_rounds(states, 5, 5.0) == (2, 1)
+    assert affordable_rounds(states, 5, 0.1) == (1, 1)
+    assert affordable_rounds([], 5, 0.1) == (5, 3)
+
+
+def test_without_time_for_a_round_the_first_timings_stand():
+    device = Device()
+    result = session(device).run(0, 2.0)  # all of it is reserved for the end
+    assert all(c.time_s for c in result.cases)
+    assert {len(r.samples_s) for c in result.cases for r in c.rounds} == {1}
+    assert {"W_OVER_BUDGET", "W_FEW_ROUNDS"} <= codes(result)
+    assert device.time < 2.0

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from calc.measure import collectives, run_reader
+from calc.measure.cases import workload
 from calc.measure.evaluation import evaluate
 from calc.report import measured as report
 from calc.report import measured_page
-from tests.measure.simulated_device import Device, session
+from tests.measure.simulated_device import Device, session, tiny_model
 
 
 def test_bus_factors_are_those_of_nccl_tests():
@@ -22,13 +23,29 @@ def test_bus_factors_are_those_of_nccl_tests():
 
 
 def test_sizes():
-    assert collectives.sizes(1 << 14, 5000) == [1024, 4096, 5000, 16384]
+    assert collectives.sizes(1 << 14, [5000, 4096]) == [1024, 4096, 5000, 16384]
+    assert collectives.sizes(100) == []
 
 
 def test_without_torchrun_it_says_how(capsys, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert collectives.main([]) == 2
     assert "torchrun" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["edited", "foreign", "missing"])
+def test_only_a_run_file_as_measured_is_merged(tmp_path, capsys, monkeypatch, fault):
+    monkeypatch.setenv("RANK", "0")
+    path = tmp_path / "run.json"
+    if fault == "edited":
+        session(Device(), work=workload(tiny_model(), "bf16", only="attention:*"), output=path).run(0, 3)
+        path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    elif fault == "foreign":
+        path.write_text("{}")
+    assert collectives.main(["--merge", str(path)]) == 3
+    told = capsys.readouterr()
+    assert told.err.startswith("error: ")
+    assert told.out == ""
 
 
 def test_two_processes(tmp_path):
@@ -52,10 +69,6 @@ def test_two_processes(tmp_path):
         str(measured),
         "--largest",
         "4096",
-        "--tokens",
-        "4",
-        "--hidden-size",
-        "256",
         "--rounds",
         "3",
     ]
@@ -63,12 +76,16 @@ def test_two_processes(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(path.read_text())
     assert found["ranks"] == 2
-    assert {c["bytes"] for c in found["cases"]} == {1024, 2048, 4096}
+    messages = {2 * tokens * 256 for tokens in (1, 256)}  # a decode step and the prompt of the tiny model
+    assert set(found["model_message_bytes"]) == messages
+    assert {c["bytes"] for c in found["cases"]} == {1024, 4096} | messages
     merged, content_hash = run_reader.load(measured)
     record = evaluate(merged, content_hash)
     assert merged["collectives"] == {k: v for k, v in found.items() if k != "digest"}
     assert len(report.links(record)) == sum(c["status"] == "ok" for c in found["cases"])
     assert "Collectives over 2 ranks" in measured_page.html(record)
+    assert {law["kind"] for law in found["laws"]} >= {"all-reduce"}
+    assert all(law["latency_s"] >= 0 for law in found["laws"])
     reduced = [c for c in found["cases"] if c["kind"] == "all-reduce"]
     for case in reduced:
         assert case["status"] == "ok"

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import os
 import sys
+import threading
 
 import pytest
 
-from calc.measure import host
+from calc.measure import host, pinning
 from calc.measure.detect import detect_local
+from calc.measure.device import DeviceFacts
 from calc.measure.environment import git_commit, hide_path
-from calc.measure.monitor import Reading, SchedulerMonitor, Unmonitored, open_monitor, waited_s
+from calc.measure.host_monitor import HostMonitor
+from calc.measure.monitor import Reading, Unmonitored, waited_s
+from calc.measure.watching import open_monitor
 
 
 def machine(**changes) -> host.Host:
@@ -73,7 +78,7 @@ def test_the_scheduler_tells_of_waiting(tmp_path):
     for task, line in (("1", "10 2000000000 3"), ("2", "10 500000000 3"), ("3", "gone")):
         (tmp_path / task).mkdir()
         (tmp_path / task / "schedstat").write_text(line)
-    assert SchedulerMonitor(tmp_path).read().waited_s == 2.5
+    assert HostMonitor(tmp_path).read().waited_s == 2.5
     assert waited_s(Reading(waited_s=1.0), Reading(waited_s=1.5)) == 0.5
     assert waited_s(Reading(), Reading(waited_s=1.5)) == 0.0
 
@@ -100,3 +105,62 @@ def test_paths_are_hidden():
     ]
     commit = git_commit()
     assert commit is None or len(commit) == 40
+
+
+@pytest.fixture
+def siblings(tmp_path):
+    """Four logical processors on two cores."""
+    for cpu, core in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
+        folder = tmp_path / f"cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(core)
+    return tmp_path
+
+
+def test_one_processor_of_each_core(siblings, tmp_path):
+    assert host.first_of_each_core({0, 1, 2, 3}, siblings) == {0, 1}
+    assert host.first_of_each_core({2, 3}, siblings) == {2, 3}
+    assert host.first_of_each_core({2, 0}, siblings) == {0}
+    assert host.first_of_each_core({4, 5}, tmp_path / "none") == {4, 5}
+
+
+@pytest.mark.parametrize(("kind", "threads", "pinned"), [("cpu", 2, True), ("cpu", 1, False), ("cuda", 2, False)])
+def test_threads_are_held_to_cores_while_a_cpu_is_measured(siblings, monkeypatch, kind, threads, pinned):
+    held = []
+    monkeypatch.setattr(pinning, "usable_cpus", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr(pinning, "first_of_each_core", lambda cpus: host.first_of_each_core(cpus, siblings))
+    monkeypatch.setattr(pinning, "_hold", held.append)
+    undo = pinning.pin(DeviceFacts(kind, 0, "x", None, 1, 1, True, threads))
+    assert (undo is not None) == pinned
+    if undo:
+        undo()
+        assert held == [{0, 1}, {0, 1, 2, 3}]
+
+
+def test_nothing_is_held_where_no_cores_are_shared(monkeypatch):
+    monkeypatch.setattr(pinning, "first_of_each_core", set)
+    monkeypatch.setattr(pinning, "_hold", lambda cpus: pytest.fail("held"))
+    assert pinning.pin(DeviceFacts("cpu", 0, "x", None, 1, 1, True, 64)) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+def test_every_thread_is_held():
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    seen, go, done = [], threading.Event(), threading.Event()
+
+    def look() -> None:
+        go.wait()
+        seen.append(os.sched_getaffinity(0))
+        done.set()
+
+    threading.Thread(target=look).start()
+    try:
+        pinning._hold(one)
+        go.set()
+        done.wait()
+        assert seen == [one]
+        assert os.sched_getaffinity(0) == one
+    finally:
+        pinning._hold(before)
+    assert os.sched_getaffinity(0) == before

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from random import Random
+from xml.etree import ElementTree
 
 import pytest
 
@@ -194,8 +195,10 @@ def test_commands(files, tmp_path):
     estimated = run("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "--efficiency", str(tmp_path / "e.yaml"), "--json")
     assert "measured here" in estimated.json["results"]["decode"]["time_s"]["evidence"]
     codes = {w["code"] for w in estimated.json["warnings"]}
-    assert {"efficiency_of_another_device", "default_efficiency"} <= codes
-    for suffix in ("csv", "html"):
+    assert {"efficiency_of_another_device", "default_efficiency", "extrapolated"} <= codes
+    said = [w["message"] for w in estimated.json["warnings"] if w["code"] == "extrapolated"]
+    assert any(text.startswith("gemm: ") and " n " in text for text in said)
+    for suffix in ("csv", "html", "png", "svg"):
         target = tmp_path / f"r.{suffix}"
         assert run("report", first, "--efficiency", str(tmp_path / "e.yaml"), "-o", str(target)).code == 0
         assert target.stat().st_size > 500
@@ -204,6 +207,16 @@ def test_commands(files, tmp_path):
     assert not re.search(r"https?://|<script[^>]+src|<link|url\(|@import", page)
     assert "fit residual" in page
     assert "NaN" not in page
+    for part in ("Worst case", "What was measured, and what not", "Why a step takes what it takes", "prefers-color-scheme:dark"):
+        assert part in page
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    ElementTree.fromstring((tmp_path / "r.svg").read_text())
+    assert run("report", first, "-o", str(tmp_path / "d.svg"), "--theme", "dark").code == 0
+    assert (tmp_path / "d.svg").read_text() != (tmp_path / "r.svg").read_text()
+    assert run("report", first, "-o", str(tmp_path / "d.svg"), "--theme", "pink").code == 2
+    assert run("report", first, second, "-o", str(tmp_path / "two.html")).code == 0
+    assert "SLOWER" in (tmp_path / "two.html").read_text()
+    assert run("report", first, second, "-o", str(tmp_path / "two.png")).code == 2
     assert run("report", first, "--max-error", "90%").code == 0
     failed = run("report", first, "--max-error", "1%")
     assert failed.code == 1
@@ -212,6 +225,52 @@ def test_commands(files, tmp_path):
     (tmp_path / "cut.json").write_text((folder / "first.json").read_text()[:5000])
     assert run("report", str(tmp_path / "cut.json")).code == 3
     assert run("fit", str(tmp_path / "none.json")).code == 3
+
+
+def test_small_operations_get_laws_of_their_own(files):
+    _, found = files
+    run_file_, content_hash = (json.loads(json.dumps(found["first"][0])), found["first"][1])
+    slower = {"rope": 2.0, "kv_cache_write": 0.5}
+    for case in run_file_["cases"]:
+        factor = slower.get(case["operation"], 1.0)
+        case["time_s"] *= factor
+        case["interval_s"] = [t * factor for t in case["interval_s"]]
+    profile = fit_runs([run_file_], [content_hash])
+    own = {f.operations[0]: f for f in profile.factors if f.operations and f.operator_classes == ["elementwise"]}
+    assert {"rope", "kv_cache_write", "act_and_mul"} <= own.keys()
+    assert own["kv_cache_write"].bandwidth.expected > 1.5 * own["rope"].bandwidth.expected
+    (others,) = (f for f in profile.factors if f.operator_classes == ["elementwise"] and not f.operations)
+    assert others.cases == 0
+    assert others.bandwidth.high / others.bandwidth.low > own["rope"].bandwidth.high / own["rope"].bandwidth.low
+    cases = sum(f.cases for f in profile.factors)
+    assert cases == sum(c["status"] == "ok" and c["class"] != "composite" for c in run_file_["cases"])
+    text = efficiency_yaml(profile).encode()
+    assert reader.convert(reader.parse_yaml(text, "x"), EfficiencyProfile, faults) == profile
+
+
+def test_the_measured_time_of_a_step_is_split_without_a_rest(files):
+    _, found = files
+    record = evaluate(*found["first"])
+    for step in record["steps"]:
+        assert math.fsum(step["gap"].values()) == pytest.approx(step["measured_s"], rel=1e-12)
+        assert step["gap"]["tile_s"] == step["gap"]["wave_s"] == 0  # not told how many units the device has
+    told = json.loads(json.dumps(found["first"][0]))
+    told["environment"]["device"]["sm_count"] = 132
+    prefill = evaluate(told, "x")["steps"][0]
+    assert prefill["gap"]["wave_s"] > 0
+    assert math.fsum(prefill["gap"].values()) == pytest.approx(prefill["measured_s"], rel=1e-12)
+
+
+def test_the_table_of_what_was_measured_names_what_is_missing(tmp_path):
+    from calc.report import measured_page
+    from calc.report import measured_scope as report
+
+    record = evaluate(*measured(tmp_path / "run.json", Kernels(peak=4e12, no_memory=("gemm:o_proj/*",))))
+    rows = {(r[0], r[1]): r for r in report.scope(record)}
+    assert rows["prefill", "gemm"][2:4] == ["4", "3"]
+    assert "o_proj: out of memory" in rows["prefill", "gemm"][5]
+    assert rows["decode", "norm"][5] == "-"
+    assert "scheduler" in measured_page.html(record)
 
 
 def test_words_of_a_run_file_stay_words(files):

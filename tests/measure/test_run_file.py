@@ -5,10 +5,13 @@ import json
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calc.errors import ProfileError
-from calc.measure import run_file
-from tests.measure.simulated_device import Device, session
+from calc.measure import run_file, run_reader
+from calc.measure.cases import workload
+from tests.measure.simulated_device import Device, session, tiny_model
 
 
 def test_round_trip_and_contract(tmp_path):
@@ -77,12 +80,107 @@ def test_not_a_number_never_reaches_a_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "roofcast.run/9"}', '{"cases": []}'])
-def test_foreign_files_are_refused(tmp_path, text):
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "run.json:1:1: no run file"),
+        (b"{", "run.json:1:2: no run file"),
+        (b'{\n "schema": "roofcast.run/1",\n "x": tru', "run.json:3:7: no run file"),
+        (b'{\n "x": "\xff"}', "run.json:2:8: no run file: not UTF-8"),
+        (b'{"x": [1,\n NaN]}', "run.json:1:10: no run file: NaN is no number"),
+        (b'{"x": -Infinity}', "-Infinity is no number"),
+        (b'{"x": ' + b"9" * 5000 + b"}", "run.json:1:7: no run file: a number with too many digits"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[]", "is no run file"),
+        (b'{"cases": []}', "is no run file"),
+        (b'{"schema": ["roofcast.run/1"]}', "is no run file: schema"),
+        (b'{"schema": "roofcast.run/9"}', "schema: 'roofcast.run/9' is of another version"),
+        (b'{"schema": "roofcast.run/1"}', "operators: missing"),
+    ],
+    ids=range(13),
+)
+def test_foreign_files_are_refused_with_the_place(tmp_path, content, words):
     path = tmp_path / "run.json"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(ProfileError) as fault:
-        run_file.read(path)
+        run_reader.load(path)
     assert fault.value.exit_code == 3
-    with pytest.raises(ProfileError):
-        run_file.read(tmp_path / "missing.json")
+    assert words in fault.value.message
+    assert "\n" not in fault.value.message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(ProfileError, match="cannot read"):
+            run_reader.load(path)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The text of a good run file of few cases."""
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    work = workload(tiny_model(), "bf16", only="attention:*")
+    session(Device(), work=work, output=path).run(0, 3)
+    run_reader.load(path)
+    return path.read_text()
+
+
+@given(st.data())
+def test_no_prefix_of_a_run_file_is_one(written, tmp_path_factory, data):
+    cut = data.draw(st.integers(0, len(written.rstrip()) - 1))
+    path = tmp_path_factory.getbasetemp() / "cut.json"
+    path.write_text(written[:cut])
+    with pytest.raises(ProfileError, match=r"cut\.json:\d+:\d+: "):
+        run_reader.load(path)
+
+
+def places(value, path=()):
+    """Every place of a document."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from places(part, (*path, key))
+
+
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**400), 10**400)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.just([])
+    | st.just({})
+)
+
+
+@given(st.data())
+def test_an_edited_file_is_refused(written, tmp_path_factory, data):
+    """Whatever is put in whatever place: a fault with a place, never another exception."""
+    run = json.loads(written)
+    place = data.draw(st.sampled_from([p for p in places(run) if p]))
+    holder = run
+    for key in place[:-1]:
+        holder = holder[key]
+    before = holder[place[-1]]
+    after = data.draw(ODD.filter(lambda new: json.dumps(new) != json.dumps(before)))
+    holder[place[-1]] = after
+    path = tmp_path_factory.getbasetemp() / "edited.json"
+    path.write_text(json.dumps(run))
+    with pytest.raises(ProfileError) as fault:
+        run_reader.load(path)
+    assert fault.value.message
+
+
+def test_the_place_of_a_fault(written, tmp_path):
+    path = tmp_path / "run.json"
+    for change, words in (
+        (lambda run: run["cases"][1].update(time_s=-1), "cases[1].time_s: Expected `float` > 0"),
+        (lambda run: run["cases"][0]["rounds"][1].update(median_s=5.0), "cases[0].rounds[1].median_s: not the median"),
+        (lambda run: run["settings"].update(seed=9), "digest: the file was edited"),
+    ):
+        run = json.loads(written)
+        change(run)
+        path.write_text(json.dumps(run))
+        with pytest.raises(ProfileError) as fault:
+            run_reader.load(path)
+        assert words in fault.value.message

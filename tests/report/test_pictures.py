@@ -15,7 +15,9 @@ from calc.report import pictures
 from calc.report.pictures import draw, labels, terminal, vega
 from calc.report.pictures.picture import Bars, Chart, Picture, Stack
 from calc.report.pictures.theme import THEMES
+from calc.serving.chunking import chunked_prefill
 from calc.serving.deployment import DeploymentOptions
+from calc.serving.life import life
 from calc.serving.plan import Question, plan
 from calc.serving.plan_option import Demand, Objectives
 from calc.serving.request import Workload
@@ -30,7 +32,9 @@ def made() -> dict[str, Picture]:
     estimate = calc.estimate_deployment(deployment, work)
     hardware = tuple(calc.load_hardware(h) for h in ("l40s", "h100-sxm5-80gb"))
     question = Question(calc.load_model("llama-3.1-8b"), hardware, uniform(1024, 256), Objectives(1.0, 0.04), Demand(4.0))
+    chunked = chunked_prefill(deployment, work, 1024)
     return {
+        "request": pictures.request(deployment, work, life(deployment, work), chunked, None),
         "estimate": pictures.estimate(deployment, estimate),
         "roofline": pictures.roofline(deployment, calc.roofline_deployment(deployment, work, ("prefill", "decode"))),
         "capacity": pictures.capacity(deployment, estimate.capacity, options),
@@ -71,7 +75,8 @@ def test_axes_carry_units_and_nothing_depends_on_colour(name):
             assert all(b.label and b.text for b in panel.bars)
         else:
             assert isinstance(panel, Stack)
-            assert sum(s.value for s in panel.shares) == pytest.approx(79.19, abs=0.01)
+            if panel.axis.title.startswith("memory"):
+                assert sum(s.value for s in panel.shares) == pytest.approx(79.19, abs=0.01)
             assert all(s.name and s.text for s in panel.shares)
 
 
@@ -117,6 +122,25 @@ def test_the_terminal_needs_no_colour(name):
     assert max(map(len, shown.splitlines())) <= 120
     for panel in PICTURES[name].panels:
         assert panel.title in shown
+
+
+def test_the_timeline_of_a_request_adds_up_and_its_band_holds_the_line():
+    timeline, latency, without = PICTURES["request"].panels
+    assert [s.name.split(",")[0] for s in timeline.shares] == ["chunk 1", "chunk 2", "chunk 3", "decode"]
+    assert timeline.limits[0].value == pytest.approx(sum(s.value for s in timeline.shares[:-1]))
+    band, line = latency.bands[0], latency.series[0]
+    assert band.x == tuple(m.x for m in line.marks)
+    assert all(low <= m.y <= high for low, m, high in zip(band.low, line.marks, band.high, strict=True))
+    cached, uncached = (s.marks for s in without.series)
+    assert cached[-1].y < uncached[-1].y
+
+
+def test_a_request_of_one_token_is_its_prefill():
+    deployment = calc.deploy("llama-3.1-8b", "h100-sxm5-80gb")
+    work = Workload(1, 512, 1, cached_len=128)
+    (only,) = pictures.request(deployment, work, life(deployment, work), None, None).panels
+    assert [s.name for s in only.shares] == ["prefill, 384 tokens"]
+    assert "128 are found in the prefix cache" in only.caption
 
 
 def test_commands_draw_by_suffix_and_in_the_terminal(tmp_path: Path):
