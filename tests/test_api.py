@@ -86,6 +86,26 @@ def test_roofline_and_capacity_answer_as_the_estimate_does():
     assert calc.capacity(*PAIR).weights_bytes_per_gpu == whole.capacity.weights_bytes_per_gpu
 
 
+def test_a_plan_answers_as_the_command_line_does():
+    found = calc.plan(PAIR[0], ["l40s", PAIR[1]], request_rate=2.0, tpot_s=0.03)
+    shown = answered(
+        "plan", PAIR[0], "--hardware", f"l40s,{PAIR[1]}", "--request-rate", "2", "--tpot-slo", "30ms", "--json"
+    ).json["results"]["answers"]  # fmt: skip
+    assert [a.usd_per_hour for a in found.answers] == [a["usd_per_hour"] for a in shown]
+    assert found.answers[0].tpot_s.expected == shown[0]["tpot_s"]["expected"]
+    drafts = calc.plan(
+        *PAIR, speculative_tokens=(0, 2), acceptance=0.9, draft_model="ngram", goal="tpot", max_gpus=1, quantization="fp8"
+    )
+    assert drafts.answers[0].option.draft.tokens == 2
+    assert drafts.answers[0].deployment.inputs["quantization"] == "fp8"
+
+
+def test_a_load_is_part_of_an_estimate():
+    assert calc.estimate(*PAIR).load is None
+    assert calc.estimate(*PAIR, concurrency=8).load.answer.request_rate > 0
+    assert not calc.estimate(*PAIR, request_rate=1e4).holds
+
+
 def test_roofline_of_one_phase_leaves_the_other_out():
     assert calc.roofline(*PAIR, phases=("decode",)).prefill is None
     assert calc.roofline(*PAIR, phases=("prefill",)).decode is None
@@ -121,6 +141,13 @@ def test_a_settled_deployment_can_be_asked_again_and_again():
         (lambda: calc.load_hardware("h1000"), UnknownNameError),
         (lambda: calc.load_model("./missing.yaml"), ProfileError),
         (lambda: calc.estimate(*PAIR, batchsize=3), UsageError),
+        (lambda: calc.plan(*PAIR, batchsize=3), UsageError),
+        (lambda: calc.plan(*PAIR, request_rate=-1.0), UsageError),
+        (lambda: calc.plan(*PAIR, request_rate=1.0, concurrency=1), UsageError),
+        (lambda: calc.plan(*PAIR, input_len=0), UsageError),
+        (lambda: calc.plan(*PAIR, goal="costs"), UsageError),
+        (lambda: calc.plan(*PAIR, speculative_tokens=2, acceptance=1.5), UsageError),
+        (lambda: calc.plan(*PAIR, tpot_s=-1.0), UsageError),
         (lambda: calc.estimate(*PAIR, tensor_parallel_size=3), UsageError),
         (lambda: calc.estimate(*PAIR, engine="vlm"), UsageError),
         (lambda: calc.estimate(*PAIR, dtype="fp12"), UsageError),

@@ -100,10 +100,15 @@ def _draw(options: dict[str, Any], kind: str, picture: Callable[[], Picture | No
     made = picture()
     if made is None or not made.panels:
         raise UsageError(_NOTHING, "ask for a deployment that fits")
-    theme = options.get("theme") or "light"
-    if theme not in ("light", "dark"):
-        raise UsageError(f"unknown theme {theme!r}", did_you_mean(theme, ("light", "dark")) or "light or dark")
-    write(draw.draw(made, kind, theme), options.get("output"))
+    write(draw.draw(made, kind, theme(options)), options.get("output"))
+
+
+def theme(options: dict[str, Any]) -> str:
+    """The ground of a picture. Raises UsageError for a name that is none."""
+    wanted = str(options.get("theme") or "light")
+    if wanted not in ("light", "dark"):
+        raise UsageError(f"unknown theme {wanted!r}", did_you_mean(wanted, ("light", "dark")) or "light or dark")
+    return wanted
 
 
 def _in_terminal(picture: Callable[[], Picture | None]) -> str:

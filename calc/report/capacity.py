@@ -61,17 +61,23 @@ def _cache(held: Capacity, lengths: dict[str, Any] | None) -> Table:
         ["  reserved in blocks", format_bytes(cache["reserved"])],
         ["  read per decode step", format_bytes(cache["read_per_step"])],
         ["block", f"{held.block_tokens:,} tokens, {held.blocks:,} blocks"],
-        ["KV cache size (as the engine prints it)", f"{held.kv_tokens:,} tokens"],
+        ["KV cache size (as the engine prints it)", f"{held.kv_tokens:,} tokens{_of_each(held)}"],
     ]
     if held.printed:
         rows.append(["printed at start-up", ", ".join(figure_text(f) for f in held.printed)])
     if held.max_num_seqs:
-        rows.append(["limits", f"max_num_seqs {held.max_num_seqs:,}, max_num_batched_tokens {held.max_num_batched_tokens or 0:,}"])
+        limits = f"max_num_seqs {held.max_num_seqs:,}, max_num_batched_tokens {held.max_num_batched_tokens or 0:,}"
+        rows.append(["limits", limits + _of_each(held)])
     if lengths:
         means = f"{lengths['mean_input_tokens']:,.0f} + {lengths['mean_output_tokens']:,.0f} tokens"
         rows.append([f"requests of these lengths (mean {means})", f"{lengths['concurrency_mean']:,.1f} at their mean context"])
         rows.append(["", f"{lengths['concurrency_peak']:,.1f} all at their full length"])
     return Table((Column("cache"), Column("")), rows)
+
+
+def _of_each(held: Capacity) -> str:
+    """What an engine says of one data-parallel rank where a replica has several."""
+    return f", on each of {held.data_ranks} data-parallel ranks" if held.data_ranks > 1 else ""
 
 
 def figure_text(figure: Figure) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from calc.memory.budget import Capacity
 from calc.memory.kv_cache import MAX_CONTEXT
 from calc.report.table import Column, Page, Table
@@ -9,8 +11,12 @@ from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit
 from calc.serving.phase import Phase
 from calc.serving.speculation import Speculation
+from calc.serving.speculative_round import Round
 from calc.timing.step_time import Range
 from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
+
+if TYPE_CHECKING:
+    from calc.serving.load import ServedLoad
 
 
 def title(deployment: Deployment) -> str:
@@ -22,6 +28,7 @@ def title(deployment: Deployment) -> str:
             ("TP", sharding.tensor),
             ("PP", sharding.pipeline),
             ("DP", sharding.data),
+            ("EP", sharding.expert_ranks),
             ("DCP", sharding.decode_context),
         )
         if size > 1
@@ -59,7 +66,7 @@ def page(deployment: Deployment, result: Estimate) -> Page:
     ]
     if not result.fit.fits:
         headline += ["", *refusal(result.fit, work.batch_size, work.final_context)]
-    tables = [_phases(result)]
+    tables = [_phases(deployment, result)]
     tables.append(Table((Column(""), Column("")), _request_rows(result, deployment.model.profile.max_position_embeddings)))
     evidence = result.request.e2e_s.evidence
     notes = []
@@ -92,12 +99,25 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
         hidden = f"; steps of {format_number(fit.host_hidden_tokens, 3)} tokens hide it" if fit.host_hidden_tokens else ""
         lines.append(
             f"Weights left in host memory for the missing {format_bytes(fit.missing_bytes_per_gpu)} would cost every step at least "
-            f"{format_seconds(fit.host_stream_s)} on the host link{hidden}."
+            f"{format_seconds(fit.host_stream_s)} on the host link{hidden}: --cpu-offload-gb (vLLM, SGLang) answers it."
         )
     return lines
 
 
-def _phases(result: Estimate) -> Table:
+def flow_rows(deployment: Deployment, phases: list[Phase]) -> list[list[str]]:
+    """How the step is cut, where a replica has data-parallel ranks or pipeline stages, and what of its messages is hidden."""
+    sharding, rows = deployment.sharding, []
+    if sharding.is_wide:
+        rows.append(["on the fullest rank", *(f"{format_number(p.flow.rank.tokens)} tokens" for p in phases)])
+    if sharding.pipeline > 1:
+        rows.append(["stages wait", *(format_percent(p.flow.idle_share) for p in phases)])
+    hidden = [p.timed.hidden_s if p.timed else None for p in phases]
+    if any(h and h["expected"] for h in hidden):
+        rows.append(["messages hidden", *(format_seconds(h["expected"] if h else None) for h in hidden)])
+    return rows
+
+
+def _phases(deployment: Deployment, result: Estimate) -> Table:
     """Both phases side by side; an encoder has only the first."""
     shown = [p for p in (result.prefill, result.decode) if p is not None]
     columns = tuple(Column(c) for c in ("", "prefill", "decode (one step)")[: len(shown) + 1])
@@ -110,6 +130,7 @@ def _phases(result: Estimate) -> Table:
         ["  weights only", *(format_number(p.arithmetic_intensity_weights_only) for p in shown)],
         ["work", *(format_flops(p.totals.flops) for p in shown)],
         ["traffic", *(f"{format_traffic(p.totals.bytes)}: weights {format_traffic(p.totals.weight_bytes)}" for p in shown)],
+        *flow_rows(deployment, shown),
         ["compute in use", *(format_percent(p.compute_utilization) for p in shown)],
         ["bandwidth in use", *(format_percent(p.bandwidth_utilization) for p in shown)],
         ["new tokens", f"{format_number(result.prefill.work.tokens)} at once"],
@@ -161,6 +182,10 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
         ]
     if result.speculation:
         rows += speculation_rows(result.speculation)
+    elif result.round is not None and result.fit.fits:
+        rows += _round_rows(result.round)
+    if result.load:
+        rows += load_rows(result.load)
     sizes = {t.name: t.bytes for t in fit.terms}
     parts = ", ".join(f"{label} {format_bytes(sizes[name], 3)}" for name, label in _USED if sizes.get(name))
     rows.append(
@@ -172,6 +197,35 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
     rows.append(["", parts])
     rows.append(["capacity", capacity_line(held, longest)])
     return rows
+
+
+def _round_rows(found: Round) -> list[list[str]]:
+    """What a round of drafts takes where no acceptance says how many tokens it is worth."""
+    drafts = f"{found.drafts} drafts of {format_seconds(found.draft.time_s.expected)}, " if found.draft else ""
+    parts = f"{drafts}check {format_seconds(found.verify.time_s.expected)}; --acceptance gives its tokens"
+    return [[f"round, {found.drafts} drafts", spread(found.time_s)], ["", parts]]
+
+
+def load_rows(load: ServedLoad) -> list[list[str]]:
+    """The steady state under a demand in four lines, or why it is not carried."""
+    from calc.report.plan_page import reason
+
+    demand, found = load.demand, load.answer
+    what = f"{demand.concurrency:,} users" if demand.concurrency else f"{format_number(demand.request_rate, 3)} requests/s"
+    each = f" on {load.replicas} replicas" if load.replicas > 1 else ""
+    if found is None:
+        return [[f"{what}{each}", "not carried: " + "; ".join(map(reason, load.shortfalls))]]
+    flight = f"{format_number(found.in_flight, 3)} in flight" + (" a replica" if load.replicas > 1 else "")
+    return [
+        [f"under {what}{each}", f"{flight}, {format_number(found.request_rate, 3)} requests/s"],
+        ["  TTFT", spread(found.ttft_s)],
+        ["  TPOT", f"{spread(found.tpot_s)}; a step with a chunk of prompt {format_seconds(found.longest_step_s)}"],
+        [
+            "  output tokens/s",
+            f"{format_number(found.output_tokens_per_s, 4)}; at most {format_number(found.sustainable_rate, 3)} requests/s "
+            f"({reason(found.limited_by, beyond=True)})",
+        ],
+    ]
 
 
 def speculation_rows(found: Speculation) -> list[list[str]]:

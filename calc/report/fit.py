@@ -26,6 +26,7 @@ def rows(facts: dict[str, Any]) -> list[dict[str, object]]:
     found = []
     for factor in facts["factors"]:
         row: dict[str, object] = {"class": ";".join(factor.get("operator_classes", ())) or "others"}
+        row["operation"] = ";".join(factor.get("operations", ()))
         row["dtype"] = ";".join(factor.get("compute_dtypes", ()))
         for name in ("compute", "bandwidth", "launch_s"):
             row |= {f"{name}.{end}": factor[name][end] for end in ("low", "expected", "high", "n")} if name in factor else {}
@@ -39,7 +40,7 @@ def rows(facts: dict[str, Any]) -> list[dict[str, object]]:
 def warnings(facts: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """What is odd about the values."""
     found = [
-        ("W_FIT", f"{' '.join(f.get('operator_classes', ()))} {' '.join(f.get('compute_dtypes', ()))}: {flag}")
+        ("W_FIT", f"{_name(f)} {' '.join(f.get('compute_dtypes', ()))}: {flag}")
         for f in facts["factors"]
         for flag in f.get("flags", ())
     ]
@@ -63,6 +64,8 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
     notes = [
         f"fit residual: median {format_percent(own['median'])}, worst {format_percent(own['worst'])}" if own else "no residual"
     ]
+    if any(f.get("operations") for f in facts["factors"]):
+        notes.append("any other: operations of the class that were not measured; held out there is an operation left out whole.")
     notes.append("Errors are |log(predicted / measured)|. Measured with torch kernels, which do not stand for a serving engine's.")
     if fit.get("left_out"):
         notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))
@@ -74,7 +77,7 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
 def _row(factor: dict[str, Any]) -> list[str]:
     fitted, held = factor.get("fit_error"), factor.get("held_out_error")
     return [
-        " ".join(factor["operator_classes"]),
+        _name(factor),
         " ".join(factor.get("compute_dtypes", ())),
         str(factor.get("cases", 0)),
         _share(factor["compute"]),
@@ -85,6 +88,14 @@ def _row(factor: dict[str, Any]) -> list[str]:
         format_percent(held["median"]) if held else "-",
         format_percent(held["worst"]) if held else "-",
     ]
+
+
+def _name(factor: dict[str, Any]) -> str:
+    """``elementwise: rope``; the factor that serves a class beside those of its operations stands for operations not measured."""
+    name = " ".join(factor.get("operator_classes", ()))
+    if factor.get("operations"):
+        return f"{name}: {', '.join(factor['operations'])}"
+    return name if factor.get("cases") else f"{name}: any other"
 
 
 def _share(spread: dict[str, Any]) -> str:

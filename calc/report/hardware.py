@@ -91,6 +91,6 @@ def detected_page(record: dict[str, Any], hint: str | None) -> Page:
         return Page([*headline, f"profile: {record['profile']}"])
     notes = ["No profile carries this name, and none is guessed.", *([hint] if hint else [])]
     notes.append(
-        "`roofcast measure MODEL` finds what the device reaches; a profile of your own: copy one from `roofcast hardware show -f json`."
+        "`roofcast hardware detect --measure -o my-device.yaml` writes a profile of what it reaches; use it by its path or --profiles-dir."
     )
     return Page(headline, [], notes)

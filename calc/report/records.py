@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calc.memory.budget import Capacity, Term
 from calc.serving.deployment import Deployment
@@ -13,7 +13,12 @@ from calc.serving.estimate import Estimate, Fit, Roofline
 from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
 from calc.serving.speculation import Draft, Speculation
+from calc.serving.speculative_round import Round
 from calc.timing.step_time import OperatorTime, Range
+
+if TYPE_CHECKING:
+    from calc.serving.load import ServedLoad
+    from calc.serving.plan_option import Shortfall
 
 
 def range_record(value: Range) -> dict[str, Any]:
@@ -102,10 +107,26 @@ def phase_record(phase: Phase, *, operators: bool) -> dict[str, Any]:
         "compute_utilization": _number(phase.compute_utilization),
         "bandwidth_utilization": _number(phase.bandwidth_utilization),
         "per_rank": {name: _number(getattr(phase.totals, name) / phase.ranks) for name in _TOTALS},
+        **_flow_record(phase),
     }
     if operators:
         record["operators"] = [operator_record(phase, i) for i in range(len(phase.operators))]
     return record
+
+
+def _flow_record(phase: Phase) -> dict[str, Any]:
+    """How the step is cut over stages and data-parallel ranks, and what of its messages is hidden; nothing where it is not."""
+    found, hidden = phase.flow, phase.timed.hidden_s if phase.timed else None
+    if not phase.is_cut and hidden is None:
+        return {}
+    record = {
+        "micro_batches": _number(found.micro_batches),
+        "stages_at_once": _number(found.stages_at_once),
+        "idle_share": _number(found.idle_share),
+        "tokens_of_fullest_rank": _number(found.rank.tokens),
+        "requests_of_fullest_rank": _number(found.rank.sequences),
+    }
+    return {"flow": record | ({"hidden_s": {k: _number(v) for k, v in hidden.items()}} if hidden else {})}
 
 
 def term_record(term: Term) -> dict[str, Any]:
@@ -196,15 +217,52 @@ def speculation_record(speculation: Speculation) -> dict[str, Any]:
     }
 
 
+def shortfall_record(shortfall: Shortfall) -> dict[str, Any]:
+    """What lacks: found against limit, in SI units (bytes per GPU, seconds, requests per second, requests)."""
+    found: dict[str, Any] = {"what": shortfall.kind, "found": shortfall.found, "limit": shortfall.limit}
+    return found | ({"because": shortfall.because} if shortfall.because else {})
+
+
+def load_record(load: ServedLoad) -> dict[str, Any]:
+    """The steady state under a stated demand; times are null where it is not carried."""
+    demand, found = load.demand, load.answer
+    none = Range(None, None, None, None, "not answered")
+    times = {name: range_record(getattr(found, name) if found else none) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    return {
+        "request_rate": found.request_rate if found else demand.request_rate,
+        "concurrency": demand.concurrency,
+        "carried": found is not None,
+        "replicas": load.replicas,
+        **times,
+        "longest_step_s": found and found.longest_step_s,
+        "in_flight_per_replica": found and found.in_flight,
+        "sustainable_request_rate": found and found.sustainable_rate,
+        "output_tokens_per_s": found and found.output_tokens_per_s,
+        "limited_by": shortfall_record(found.limited_by) if found else None,
+        "fails": [shortfall_record(s) for s in load.shortfalls],
+    }
+
+
 def estimate_record(estimate: Estimate) -> dict[str, Any]:
     """``results`` of ``estimate``."""
+    load = {} if estimate.load is None else {"load": load_record(estimate.load)}
     return {
         "prefill": phase_record(estimate.prefill, operators=False),
         "decode": phase_record(estimate.decode, operators=False) if estimate.decode else None,
+        **_round_record(estimate.round, operators=False),
         "request": request_record(estimate.request, estimate.speculation),
+        **load,
         "memory": fit_record(estimate.fit),
         "capacity": capacity_record(estimate.capacity),
     }
+
+
+def _round_record(found: Round | None, *, operators: bool) -> dict[str, Any]:
+    """The steps of a speculative round; nothing where none was asked for."""
+    if found is None:
+        return {}
+    draft = phase_record(found.draft, operators=operators) if found.draft else None
+    return {"draft": draft, "verify": phase_record(found.verify, operators=operators), "round_s": range_record(found.time_s)}
 
 
 def roofline_record(result: Roofline) -> dict[str, Any]:
@@ -214,6 +272,7 @@ def roofline_record(result: Roofline) -> dict[str, Any]:
         record["prefill"] = phase_record(result.prefill, operators=True)
     if result.decode:
         record["decode"] = phase_record(result.decode, operators=True)
+    record |= _round_record(result.round, operators=True)
     if result.critical:
         record["critical"] = {
             "batch": _number(result.critical.batch),
@@ -276,6 +335,7 @@ def document(
     resolved = {name: held[name] for name in _RESOLVED if name in held}
     given = inputs(deployment, workload) | memory_inputs(deployment) | resolved
     read: list[Any] = [deployment.model, deployment.hardware]
+    given |= {n: results["load"][n] for n in ("request_rate", "concurrency")} if "load" in results else {}
     if draft is not None:
         given |= {"acceptance": list(draft.acceptance), "draft_model": draft.name}
         read += [draft.deployment.model] if draft.deployment and not draft.part_of_model else []

@@ -72,13 +72,25 @@ _STEP = {
     "compute_utilization": _number("Share of the dense peak in use at the expected time."),
     "bandwidth_utilization": _number("Share of the memory bandwidth in use at the expected time."),
     "per_rank": {"type": "object", "description": "The same sums divided by the ranks of a replica."},
+    "flow": {
+        "type": "object",
+        "description": "How the step is cut, where a replica has pipeline stages or data-parallel ranks or messages are hidden.",
+        "properties": {
+            "micro_batches": _number("Parts of a decoding batch that are on different pipeline stages at once."),
+            "stages_at_once": _number("Pipeline stages that work at once on average while a prompt passes them in micro-batches."),
+            "idle_share": _number("Share of the stages' time that is waited for other stages."),
+            "tokens_of_fullest_rank": _number("New tokens of the data-parallel rank that has most; all wait for it."),
+            "requests_of_fullest_rank": _number("Its requests in one micro-batch."),
+            "hidden_s": {"type": "object", "description": "Seconds of messages behind compute, by end of the range."},
+        },
+    },
 }
 _OPERATOR = {
     "name": _text("Operator, in vLLM's names where one exists."),
     "class": _text("Operators that share kernels: gemm, experts, attention, recurrent, norm, elementwise, embedding, collective."),
     "layers": _text("Kind of layer it belongs to."),
     "count": _integer("Calls in the step; step = sum of value x count."),
-    "shape": {"type": "object", "description": "Sizes of one rank: m x n x k of a product; pairs, keys and heads of attention."},
+    "shape": {"type": "object", "description": "Sizes of one rank (the mean one): m x n x k of a product; pairs, keys and heads."},
     **_TRAFFIC,
     "arithmetic_intensity": _number("flops / bytes of one call."),
     "bound": _text("Resource that rules the operator's floor."),
@@ -90,7 +102,7 @@ _CAPACITY = {
     "engine_version": _text("Its version; the newest known one where none was given."),
     "max_model_len": _integer("Longest sequence the figures are about."),
     "gpu_memory_utilization": _number("Share of memory the engine may use, in the engine's own sense."),
-    "max_num_seqs": _integer("Most sequences at once, where the engine limits them."),
+    "max_num_seqs": _integer("Most sequences at once, where the engine limits them; of each data-parallel rank of a replica."),
     "max_num_batched_tokens": _integer("Most tokens in a step, where the engine limits them."),
     "capacity_bytes_per_gpu": _integer("Total memory of a GPU as the engine sees it."),
     "fits": {"type": "boolean", "description": "Weights and one sequence of max_model_len fit."},
@@ -103,8 +115,8 @@ _CAPACITY = {
     "state_bytes_per_sequence_per_gpu": _integer("Recurrent state, constant in the context."),
     "block_tokens": _integer("Tokens per block."),
     "blocks": _integer("Blocks in the pool."),
-    "kv_tokens": _integer("Tokens of KV cache as the engine prints them."),
-    "max_concurrency": _number("Sequences of max_model_len tokens at once."),
+    "kv_tokens": _integer("Tokens of KV cache as the engine prints them: of one data-parallel rank."),
+    "max_concurrency": _number("Sequences of max_model_len tokens at once on all ranks of a replica."),
     "max_concurrency_low": _number("The same where every uncertain term is at its worst."),
     "max_concurrency_high": _number("The same where every uncertain term is at its best."),
     "max_context_tokens": _integer("Longest single sequence; null where memory does not limit it."),
@@ -184,6 +196,21 @@ _REQUEST = {
     "decode_share": _number("(output - 1) x TPOT / E2E, at the expected times."),
     "output_tokens_per_s": _RATE_RANGE | {"description": "Output tokens of the whole batch per second, end to end."},
 }
+_LOAD = {
+    "request_rate": _number("Requests per second: as asked, or what the users make of it."),
+    "concurrency": _integer("Users at once, where they were stated."),
+    "carried": {"type": "boolean", "description": "Whether the deployment carries the load."},
+    "replicas": _integer("Data-parallel replicas that share it evenly."),
+    "ttft_s": _TIME_RANGE | {"description": "Time to first token: mean wait, then the prompt's own steps."},
+    "tpot_s": _TIME_RANGE | {"description": "Mean step of the steady state, prompts of other requests included."},
+    "e2e_s": _TIME_RANGE | {"description": "TTFT + (output - 1) x TPOT."},
+    "longest_step_s": _number("A step with a chunk of prompt: the largest gap between two tokens."),
+    "in_flight_per_replica": _number("Requests in flight."),
+    "sustainable_request_rate": _number("Most requests per second of all replicas."),
+    "output_tokens_per_s": _number("Output tokens of all replicas under the load."),
+    "limited_by": {"type": ["object", "null"], "description": "What fails at the next larger load."},
+    "fails": {"type": "array", "items": {"type": "object"}, "description": "Why the load is not carried, worst first."},
+}
 _MEMORY = {
     "fits": {"type": "boolean", "description": "The workload's requests at their final length fit by the engine's law."},
     "capacity_bytes_per_gpu": _integer("Total memory of a GPU as the engine sees it."),
@@ -200,6 +227,16 @@ _MEMORY = {
 
 def _object(properties: dict[str, Any], text: str = "") -> dict[str, Any]:
     return {"type": "object", "properties": properties, **({"description": text} if text else {})}
+
+
+def _round(draft: dict[str, Any], verify: dict[str, Any]) -> dict[str, Any]:
+    """Keys where --speculative-tokens is given."""
+    return {
+        "draft": draft
+        | {"description": "One draft step, of which a round takes --speculative-tokens; null: no layers of the model draft."},
+        "verify": verify | {"description": "The step that checks all drafts of a round."},
+        "round_s": _TIME_RANGE | {"description": "All draft steps and the step that verifies them, at the shown context."},
+    }
 
 
 def result_schema() -> dict[str, Any]:
@@ -230,7 +267,11 @@ def result_schema() -> dict[str, Any]:
                 {
                     "prefill": step,
                     "decode": nullable_step,
+                    **_round(nullable_step, step),
                     "request": _object(_REQUEST | {"speculation": _object(_SPECULATION, "Where --acceptance is given.")}),
+                    "load": _object(
+                        _LOAD, "Where --request-rate or --concurrency is given: the steady state of continuous batching."
+                    ),
                     "memory": _object(_MEMORY),
                     "capacity": _object(_CAPACITY),
                 }
@@ -239,6 +280,7 @@ def result_schema() -> dict[str, Any]:
                 {
                     "prefill": listed,
                     "decode": listed,
+                    **_round({"anyOf": [listed, {"type": "null"}]}, listed),
                     "critical": _object(_CRITICAL),
                     "sensitivity": _object({"prefill": changes, "decode": changes}, "What would help, the most helpful first."),
                     "memory": _object(_MEMORY),

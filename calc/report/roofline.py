@@ -11,6 +11,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.estimate import Roofline
 from calc.serving.phase import Phase
 from calc.serving.sensitivity import Change
+from calc.serving.speculative_round import Round
 from calc.units import format_flops, format_number, format_percent, format_seconds, format_traffic
 
 _COLUMNS = (
@@ -39,7 +40,7 @@ def page(deployment: Deployment, result: Roofline) -> Page:
         headline += ["", *refusal(result.fit, result.workload.batch_size, result.workload.final_context)]
     tables: list[Table] = []
     notes: list[str] = []
-    for name, phase in (("prefill", result.prefill), ("decode", result.decode)):
+    for name, phase in steps(result):
         if phase is not None:
             tables.append(Table(_COLUMNS, [*_rows(phase), _total(phase)], _heading(name, phase, result)))
             notes.append(summary(name, phase))
@@ -47,6 +48,8 @@ def page(deployment: Deployment, result: Roofline) -> Page:
         tables.append(what_would_help(result.sensitivity))
     if result.prefill is not None and (text := score_text(result.prefill)):
         notes.append(text)
+    if result.round is not None:
+        notes.append(round_text(result.round))
     if result.critical:
         notes.append(critical_text(result.critical))
     notes.append(f"FLOP, bytes and times of one call on all ranks; fusion policy: {deployment.fusion.name}.")
@@ -54,9 +57,17 @@ def page(deployment: Deployment, result: Roofline) -> Page:
     return Page(headline, tables, notes)
 
 
+def steps(result: Roofline) -> list[tuple[str, Phase | None]]:
+    """The shown steps by name; with drafts those of a speculative round too."""
+    found = [("prefill", result.prefill), ("decode", result.decode)]
+    return found if result.round is None else [*found, ("draft", result.round.draft), ("verify", result.round.verify)]
+
+
 def _heading(name: str, phase: Phase, result: Roofline) -> str:
     work = result.workload
     what = f"prompt {work.input_len:,}" if name == "prefill" else f"context {work.decode_context:,}"
+    if name == "draft" and result.round is not None:
+        what += f", {result.round.drafts} times a round"
     return f"{name}: batch {work.batch_size:,}, {what}, {format_number(phase.work.tokens)} new tokens"
 
 
@@ -70,7 +81,20 @@ def summary(name: str, phase: Phase) -> str:
         f"weights only {format_number(phase.arithmetic_intensity_weights_only)}, "
         f"weights and KV {format_number(phase.arithmetic_intensity_weights_and_kv)}, ridge {format_number(phase.ridge_point)}; "
         f"compute in use {format_percent(phase.compute_utilization)}, bandwidth {format_percent(phase.bandwidth_utilization)}"
+        f"{flow_text(phase)}"
     )
+
+
+def flow_text(phase: Phase) -> str:
+    """How the step is cut over ranks and stages, and what of its messages is hidden; nothing where it is not."""
+    found, hidden = phase.flow, phase.timed.hidden_s if phase.timed else None
+    text = ""
+    if phase.is_cut:
+        text += f"; the fullest rank has {format_number(found.rank.tokens)} tokens"
+        text += f", stages wait {format_percent(found.idle_share)}" if found.idle_share else ""
+    if hidden is not None:
+        text += f"; messages behind compute {format_seconds(hidden['expected'])}, at best {format_seconds(hidden['low'])}"
+    return text
 
 
 _CHANGES = {
@@ -113,6 +137,15 @@ def score_text(phase: Phase) -> str | None:
         f"attention is fused: it moves {format_traffic(fused)}; with fp32 scores stored in memory it would move "
         f"{format_traffic(scores)} more ({format_number((scores + fused) / fused, 3)} x)"
     )
+
+
+def round_text(found: Round) -> str:
+    """What a speculative round takes, and of what."""
+    drafted = (
+        f"{found.drafts} x {format_seconds(found.draft.time_s.expected)}" if found.draft else "drafts not counted: no layers draft"
+    )
+    check = format_seconds(found.verify.time_s.expected)
+    return f"speculative round: {spread(found.time_s)} = {drafted} + check {check}; --acceptance of estimate gives its tokens"
 
 
 def critical_text(points: CriticalPoints) -> str:
@@ -189,6 +222,9 @@ def shape_text(operator: Operator) -> str:
     if {"m", "n", "k"} <= shape.keys():
         copies = f"{format_number(float(shape['copies']), 4)}x " if "copies" in shape else ""
         return copies + "x".join(format_number(float(shape[k]), 4).replace(",", "") for k in ("m", "n", "k"))
+    if "bytes_per_copy" in shape:
+        parts = (format_number(float(shape[k]), 4).replace(",", "") for k in ("tokens", "bytes_per_copy"))
+        return f"{'x'.join(parts)} to {shape['ranks']} ranks"
     if "pairs" in shape:
         return f"{shape.get('heads')}h {format_number(float(shape['pairs']), 4)} pairs"
     return "x".join(format_number(float(v), 4).replace(",", "") for v in shape.values() if isinstance(v, (int, float)))

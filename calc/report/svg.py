@@ -42,11 +42,15 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Powers of the base, or about six round steps."""
-        if self.log:
+        """Powers of the base (1, 2 and 5 times those of ten where there are few), or about six round steps."""
+        if self.log and self.high > 4 * self.low:
             first, last = (math.log(v, self.base) for v in (self.low, self.high))
+            if self.base == 10 and last - first < 2:
+                steps = [m * 10.0**e for e in range(math.floor(first), math.ceil(last) + 1) for m in (1, 2, 5)]
+                return [v for v in steps if self.low <= v <= self.high]
             every = max(1, math.ceil((last - first) / 9))
-            return [self.base**e for e in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1, every)]
+            start = math.ceil((first - 1e-9) / every) * every  # one is a tick wherever it lies on the axis
+            return [self.base**e for e in range(start, math.floor(last + 1e-9) + 1, every)]
         step = 10 ** math.floor(math.log10((self.high - self.low) / 3))
         step *= next((m for m in (1, 2, 5) if (self.high - self.low) / (step * m) <= 8), 10)
         first_step, last_step = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)

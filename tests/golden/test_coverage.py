@@ -1,4 +1,4 @@
-"""Which test file holds which golden value; a value that none holds, and that is not said to wait for something, fails."""
+"""Which test file holds which golden value; a value that none holds fails."""
 
 from __future__ import annotations
 
@@ -59,13 +59,8 @@ COVERED = {
         "mla.*",
         "dsa.*",
     ),
+    "operators/test_native_sparse.py": ("nsa.*",),
 }
-
-#: Golden values that wait for something the program does not do yet, with what they wait for.
-NOT_YET = {
-    "nsa.tokens.65536": "a layer kind of native sparse attention with three branches",
-}
-
 
 #: Figures of engines' logs: held by whichever test of the memory laws quotes their id.
 ENGINES = ("vllm.*", "sglang.*", "llamacpp.*", "trtllm.*")
@@ -83,16 +78,8 @@ def holders(identifier: str) -> list[str]:
     return found
 
 
-def waiting(identifier: str) -> list[str]:
-    return [pattern for pattern in NOT_YET if fnmatchcase(identifier, pattern)]
-
-
-def test_every_golden_value_is_covered_or_waits_for_a_reason():
-    assert [i for i in values() if not holders(i) and not waiting(i)] == []
-
-
-def test_what_is_covered_does_not_wait():
-    assert [i for i in values() if holders(i) and waiting(i)] == []
+def test_every_golden_value_is_covered():
+    assert [i for i in values() if not holders(i)] == []
 
 
 @pytest.mark.parametrize("file", COVERED)
@@ -102,12 +89,6 @@ def test_a_file_that_is_said_to_hold_values_names_them(file):
         assert any(fnmatchcase(identifier, pattern) for identifier in values()), f"{pattern} fits no value"
         family = pattern.partition("*")[0].rpartition(".")[0] or pattern
         assert family.split(".")[0] + "." in text, f"{file} does not mention {family}"
-
-
-@pytest.mark.parametrize("pattern", NOT_YET)
-def test_what_waits_is_a_golden_value_and_has_a_reason(pattern):
-    assert NOT_YET[pattern]
-    assert any(fnmatchcase(identifier, pattern) for identifier in values())
 
 
 def test_golden_values_have_an_id_once_and_a_tolerance():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import calc
+from calc.operators import token_copies
 from calc.serving import cost, disaggregation, speculation
-from calc.timing import network
 from tests.support.golden import check
 
 DEEPSEEK, LLAMA, H100 = "deepseek-v3", "llama-3.1-70b", "h100-sxm5-80gb"
@@ -15,12 +15,12 @@ NETWORK = 50e9  # 400 Gb/s
 
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_a_token_goes_once_to_each_rank_of_its_experts(ranks):
-    check(f"comm.ep.distinct_ranks.ep{ranks}", network.destinations(256, 8, ranks))
+    check(f"comm.ep.distinct_ranks.ep{ranks}", token_copies.destinations(256, 8, ranks))
 
 
 def test_bytes_of_a_copy_of_a_token():
-    check("comm.ep.dispatch.token", network.copy_bytes(7168, 1, scale_block=128))
-    check("comm.ep.combine.token", network.copy_bytes(7168, 2))
+    check("comm.ep.dispatch.token", token_copies.copy_bytes(7168, 1, scale_block=token_copies.SCALE_BLOCK))
+    check("comm.ep.combine.token", token_copies.copy_bytes(7168, 2))
 
 
 @pytest.mark.parametrize(("identifier", "model"), [("pd.llama_70b.8192.ms", LLAMA), ("pd.deepseek_v3.8192.ms", DEEPSEEK)])

@@ -43,7 +43,7 @@ def test_ci_script_is_strict_and_runs_every_check() -> None:
         '/mypy"',
         '/lint-imports"',
         '/roofcast" check',
-        "calc.commands.library_index --check",
+        "calc.commands.profile_index --check",
         "docs.build --check",
     ):
         assert check in script, check
@@ -54,5 +54,5 @@ def test_pre_commit_runs_what_ci_runs() -> None:
 
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     entries = " ".join(hook.get("entry", hook["id"]) for repo in config["repos"] for hook in repo["hooks"])
-    for word in ("ruff check", "ruff format", "mypy", "lint-imports", "roofcast check", "library_index", "docs.build"):
+    for word in ("ruff check", "ruff format", "mypy", "lint-imports", "roofcast check", "profile_index", "docs.build"):
         assert word in entries, word
