@@ -25,9 +25,9 @@ CASES = (("llama-3.1-70b", 3.0), ("deepseek-v3", 6.0))
 def search(model: str) -> tuple[float, float, int]:
     """Wall and processor seconds of the search itself, profiles loaded, and the deployments looked at."""
     import calc
-    from calc.serving.plan import Question, plan
-    from calc.serving.plan_option import Demand, Objectives
-    from calc.serving.traffic import uniform
+    from calc.serving.load.traffic import uniform
+    from calc.serving.plan.option import Demand, Objectives
+    from calc.serving.plan.search import Question, plan
 
     hardware = tuple(calc.load_hardware(name) for name in HARDWARE)
     question = Question(calc.load_model(model), hardware, uniform(2048, 256), Objectives(2.0, 0.05), Demand(10.0))

@@ -55,7 +55,7 @@ def evaluate(case: Case) -> dict[str, float]:
     """Wall and processor seconds of a case, and the peak memory of the process."""
     import calc
     from calc.serving.deployment import DeploymentOptions
-    from calc.serving.sweep import Sweep, WorkAxes
+    from calc.serving.sweep.grid import Sweep, WorkAxes
 
     deployment = calc.deploy(case.model, case.device, DeploymentOptions(tensor_parallel_size=8))
     sweep = Sweep(deployment)

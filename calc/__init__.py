@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from calc.profiles.model import ModelProfile
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
-    from calc.serving.plan import Plan
-    from calc.serving.plan_option import Demand, GoalName
+    from calc.serving.plan.option import Demand, GoalName
+    from calc.serving.plan.search import Plan
     from calc.serving.request import Workload
     from calc.serving.speculation import Draft, Drafting
 
@@ -55,7 +55,7 @@ def load_hardware(name: str, profiles_dir: str | None = None) -> Loaded[Hardware
     from calc.profiles import catalog
 
     if name == "local":
-        from calc.measure.detect import detect_local
+        from calc.measure.device.detect import detect_local
 
         return _local_hardware(detect_local().name, profiles_dir)
     return catalog.load(name, "hardware", profiles_dir)
@@ -130,11 +130,11 @@ def plan(
     """
     from dataclasses import replace
 
-    from calc.serving.plan import Question
-    from calc.serving.plan import plan as search
-    from calc.serving.plan_option import Objectives
-    from calc.serving.plan_space import Space
-    from calc.serving.traffic import uniform
+    from calc.serving.load.traffic import uniform
+    from calc.serving.plan.option import Objectives
+    from calc.serving.plan.search import Question
+    from calc.serving.plan.search import plan as search
+    from calc.serving.plan.space import Space
 
     drafting, tokens = _drafting(options), options.pop("speculative_tokens", 0)
     names = options.keys() & {"request_rate", "concurrency"} or goal == "throughput"
@@ -239,6 +239,6 @@ def _drafting(options: dict[str, Any]) -> Drafting | None:
 
 def _demand(options: dict[str, Any], headroom: float) -> Demand:
     """Take the load out of the options."""
-    from calc.serving.plan_option import Demand
+    from calc.serving.plan.option import Demand
 
     return Demand(options.pop("request_rate", None), options.pop("concurrency", None), headroom)

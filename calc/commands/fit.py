@@ -25,7 +25,7 @@ def fit(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run fi
     import calc
     from calc.commands import output
     from calc.measure import run_reader, session
-    from calc.measure.fitted_profile import fit_runs
+    from calc.measure.fitting.fitted_profile import fit_runs
     from calc.profiles.writer import efficiency_yaml
     from calc.report import fit as report
     from calc.report import records

@@ -11,7 +11,7 @@ from calc.commands import options as opt
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from calc.measure.detect import LocalDevice
+    from calc.measure.device.detect import LocalDevice
     from calc.profiles.catalog import Loaded
     from calc.profiles.hardware import HardwareProfile
 
@@ -71,7 +71,7 @@ def detect(**options: Any) -> None:
     import calc
     from calc.commands import output
     from calc.errors import UnknownNameError
-    from calc.measure.detect import detect_local
+    from calc.measure.device.detect import detect_local
     from calc.report import hardware as report
     from calc.report import records
 
@@ -128,7 +128,7 @@ def _measure(local: LocalDevice, loaded: Loaded[HardwareProfile] | None, path: P
     from calc.commands import output
     from calc.commands.measure_progress import ended_by_signals, shown
     from calc.errors import UsageError
-    from calc.measure.own_profile import measured_profile
+    from calc.measure.fitting.own_profile import measured_profile
     from calc.profiles import hardware as schema
     from calc.profiles import reader, writer
     from calc.report import hardware as report

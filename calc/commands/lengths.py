@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from calc.errors import ProfileError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from calc.serving.traffic import Request, Traffic
+    from calc.serving.load.traffic import Request, Traffic
 
 #: Column names of a trace and what other traces call them.
 _COLUMNS = {
@@ -47,7 +47,7 @@ def percentiles(text: str, what: str) -> dict[float, int]:
 def traffic(input_len: str | None, output_len: str | None, cached_len: str | None, trace: str | None) -> Traffic:
     """The requests that the options describe. Defaults: prompts of 1,024 tokens, outputs of 256."""
     from calc import units
-    from calc.serving import traffic as serving
+    from calc.serving.load import traffic as serving
 
     if trace is not None:
         if input_len is not None or output_len is not None:
@@ -65,7 +65,7 @@ def traffic(input_len: str | None, output_len: str | None, cached_len: str | Non
 
 def read_trace(name: str, cached: int) -> Traffic:
     """A CSV with columns input, output and, where known, arrival (seconds or a date and time) and cached."""
-    from calc.serving import traffic as serving
+    from calc.serving.load import traffic as serving
 
     path = Path(name).expanduser()
     try:

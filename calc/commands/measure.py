@@ -49,7 +49,8 @@ def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **opt
     import calc
     from calc.commands import output
     from calc.commands.measure_progress import ended_by_signals, shown
-    from calc.measure import grid, session
+    from calc.measure import session
+    from calc.measure.cases import grid
     from calc.report import measurement as report
     from calc.report import records
 

@@ -10,8 +10,8 @@ from calc.commands import options as opt
 from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
-    from calc.serving.plan import Question
-    from calc.serving.plan_option import GoalName
+    from calc.serving.plan.option import GoalName
+    from calc.serving.plan.search import Question
 
 _LISTS = {
     "tensor_parallel_size": "Tensor parallel sizes to try. Default: all that divide and that the links allow.",
@@ -58,8 +58,8 @@ def plan(model: opt.MODEL, **options: Any) -> None:
     from calc.commands import output
     from calc.report import explain, pictures, records
     from calc.report import plan as report
-    from calc.serving.plan import plan as search
-    from calc.serving.plan_apart import apart
+    from calc.serving.plan.apart import apart
+    from calc.serving.plan.search import plan as search
 
     question = _question(model, options)
     output.notices(options, question.model, *question.hardware)
@@ -99,8 +99,8 @@ def _question(model: str, options: dict[str, Any]) -> Question:
     from calc.commands import lengths, lists
     from calc.errors import UsageError
     from calc.serving import cost
-    from calc.serving.plan import Question
-    from calc.serving.plan_option import Demand, Objectives
+    from calc.serving.plan.option import Demand, Objectives
+    from calc.serving.plan.search import Question
 
     if options.get("hardware") is None:
         raise UsageError("plan needs --hardware", "name the devices to choose from: --hardware l40s,h100-sxm5-80gb")
@@ -171,7 +171,7 @@ def _space(options: dict[str, Any], longest: int) -> Any:
     from calc import units
     from calc.commands import lists
     from calc.errors import UsageError
-    from calc.serving.plan_space import Space
+    from calc.serving.plan.space import Space
 
     def counts(name: str, minimum: int = 1, maximum: int = 1 << 30) -> Any:
         text = options.get(name)

@@ -45,7 +45,7 @@ def _one(name: str, limit: float | None, options: dict[str, Any]) -> None:
 
     from calc.commands import output
     from calc.measure import run_reader
-    from calc.measure.evaluation import evaluate, gate
+    from calc.measure.comparing.evaluation import evaluate, gate
     from calc.report import measured, measured_page, measured_picture, records
     from calc.timing.efficiency import load_efficiency
 
@@ -78,7 +78,7 @@ def _two(first: str, second: str, options: dict[str, Any]) -> None:
 
     from calc.commands import output
     from calc.measure import run_reader
-    from calc.measure.differences import differences
+    from calc.measure.comparing.differences import differences
     from calc.report import differences as differences_report
     from calc.report import records
 

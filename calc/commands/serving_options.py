@@ -8,7 +8,7 @@ from calc.commands import options as opt
 
 if TYPE_CHECKING:
     from calc.serving.deployment import Deployment
-    from calc.serving.plan_option import Demand
+    from calc.serving.plan.option import Demand
     from calc.serving.speculation import Draft, Drafting
 
 SPECULATION = (
@@ -51,7 +51,7 @@ def demand(options: dict[str, Any]) -> Demand | None:
     """The load that was stated; None where none was. Raises UsageError for both kinds at once and for a rate that is not above 0."""
     from calc import units
     from calc.errors import UsageError
-    from calc.serving.plan_option import Demand
+    from calc.serving.plan.option import Demand
 
     rate, users = options.get("request_rate"), options.get("concurrency")
     if rate is not None and users is not None:

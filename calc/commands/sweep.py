@@ -13,7 +13,7 @@ from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
     from calc.serving.speculation import Drafting
-    from calc.serving.sweep import WorkAxes
+    from calc.serving.sweep.grid import WorkAxes
 
 _MODELS = Annotated[str, typer.Argument(metavar="MODEL,...", help="Models, comma-separated.")]
 _HARDWARE = Annotated[str, typer.Argument(metavar="HARDWARE,...", help="Devices, comma-separated.")]
@@ -28,7 +28,7 @@ def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
     """Every combination of comma lists and ranges (1..64, 1..512:*2) of any option, one row a point."""
     from calc.commands import lists
     from calc.report import sweep as report
-    from calc.serving import sweep as serving
+    from calc.serving.sweep import grid as serving
 
     axes, drafting = _axes(options), served.drafting(options)
     choices: dict[str, list[Any]] = {"model": lists.words(models, "MODEL"), "hardware": lists.words(hardware, "HARDWARE")}
@@ -50,7 +50,7 @@ def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
 
 def _axes(options: dict[str, Any]) -> WorkAxes:
     from calc.commands import lists
-    from calc.serving.sweep import WorkAxes
+    from calc.serving.sweep.grid import WorkAxes
 
     limits = {"batch_size": (1, opt.MAX_BATCH), "cached_len": (0, opt.MAX_TOKENS)}
     given: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def _chunks(
     """Columns of each part of the sweep, the varied options of its deployment in front."""
     import calc
     from calc.errors import ProfileError, UnknownNameError, UsageError
-    from calc.serving import sweep as serving
+    from calc.serving.sweep import grid as serving
 
     seen: set[str] = set()
     for combination in serving.product(choices):

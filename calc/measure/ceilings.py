@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calc.measure import thermal
-from calc.measure.cases import Case
-from calc.measure.formats import ELEMENT_BYTES
+from calc.measure.cases.formats import ELEMENT_BYTES
+from calc.measure.cases.operators import Case
 from calc.measure.product_shapes import BEST, Shape, neighbours
 from calc.measure.records import CaseResult, Ceiling, Interval
 from calc.measure.rounds import Bench, State

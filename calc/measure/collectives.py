@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from calc.errors import RoofcastError
-from calc.measure import link_law, run_file, run_reader
+from calc.measure import run_file, run_reader
+from calc.measure.fitting import link_law
+from calc.measure.kernels.torch_module import require_torch
 from calc.measure.statistics import log_interval, median
-from calc.measure.torch_module import require_torch
 
 SCHEMA = "roofcast.collectives/1"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send")

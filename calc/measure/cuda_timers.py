@@ -8,10 +8,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from calc.measure.kernels import Kernel
+from calc.measure.kernels.kernel import Kernel
+from calc.measure.kernels.torch_module import is_out_of_memory
+from calc.measure.kernels.workspace import Workspace
 from calc.measure.timers import BLOCK_S, TorchTimed, repeats_for
-from calc.measure.torch_module import is_out_of_memory
-from calc.measure.workspace import Workspace
 
 _MOST_GRAPH_CALLS = 4096
 _WARM_UP_CALLS = 3  # before capture: libraries pick algorithms and allocate workspaces that a graph must not hold

@@ -7,18 +7,18 @@ from typing import Any
 
 from calc.errors import MeasurementError
 from calc.measure import trial
-from calc.measure.cases import Workload
+from calc.measure.cases.formats import ELEMENT_BYTES, formats_for, model_dtype, parse_dtype, weight_format_name
+from calc.measure.cases.operators import Workload
 from calc.measure.ceilings import CeilingPlan, candidates
-from calc.measure.device import MEMORY_SHARE, DeviceFacts
-from calc.measure.disturbances import host_notices, look
-from calc.measure.formats import ELEMENT_BYTES, formats_for, model_dtype, parse_dtype, weight_format_name
-from calc.measure.monitor import Monitor
-from calc.measure.operand_sizes import largest_operands
+from calc.measure.device.device import MEMORY_SHARE, DeviceFacts
+from calc.measure.device.disturbances import host_notices, look
+from calc.measure.device.monitor import Monitor
+from calc.measure.kernels.operand_sizes import largest_operands
+from calc.measure.kernels.quantised import lacking
+from calc.measure.kernels.torch_module import is_out_of_memory
 from calc.measure.progress import Progress, ProgressEvent
-from calc.measure.quantised_kernels import lacking
 from calc.measure.records import Notice
 from calc.measure.runner import Clock, OutOfMemory
-from calc.measure.torch_module import is_out_of_memory
 from calc.measure.torch_runner import TorchRunner
 from calc.numerics import weight_format
 from calc.profiles.model import ModelProfile

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calc.measure import run_file
-from calc.measure.monitor import Monitor, Reading
+from calc.measure.device.monitor import Monitor, Reading
 from calc.measure.progress import Progress, ProgressEvent
 from calc.measure.records import MeasureResult, Notice
 from calc.profiles.hardware import HardwareProfile

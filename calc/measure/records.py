@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from calc.measure.cases import Case
+from calc.measure.cases.operators import Case
 from calc.measure.statistics import median
 
 Interval = tuple[float, float]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from calc.measure.cases import Case
-from calc.measure.monitor import WAITED_SHARE, Monitor, Reading, waited_s
+from calc.measure.cases.operators import Case
+from calc.measure.device.monitor import WAITED_SHARE, Monitor, Reading, waited_s
 from calc.measure.progress import CaseProgress, Progress, ProgressEvent
 from calc.measure.records import CaseResult, Round
 from calc.measure.runner import Clock, NotAvailable, OutOfMemory, Runner, Setup, Timed

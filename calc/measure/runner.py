@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from calc.measure.cases import Case
+from calc.measure.cases.operators import Case
 
 
 class OutOfMemory(Exception):

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from calc.measure.monitor import IDLE, POWER_LIMITED, WAITED_SHARE, Monitor, Reading, merged, waited_s
+from calc.measure.device.monitor import IDLE, POWER_LIMITED, WAITED_SHARE, Monitor, Reading, merged, waited_s
 from calc.measure.records import Round
 from calc.measure.runner import Clock, Timed
 from calc.measure.statistics import Running, median

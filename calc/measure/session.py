@@ -15,16 +15,20 @@ from typing import Any
 
 from calc.errors import UsageError
 from calc.measure import ceilings as ceiling_module
-from calc.measure import comparison, environment, planning, run_file
-from calc.measure import device as devices
-from calc.measure import grid as grids
-from calc.measure.cases import Workload, list_cases, workload
+from calc.measure import planning, run_file
+from calc.measure.cases import grid as grids
+from calc.measure.cases.formats import stored_formats
+from calc.measure.cases.operators import Workload, list_cases, workload
 from calc.measure.ceilings import CeilingPlan
-from calc.measure.device import DeviceFacts
-from calc.measure.disturbances import device_notices, noisy_because, steadier
-from calc.measure.formats import stored_formats
-from calc.measure.monitor import Monitor
-from calc.measure.pinning import pin
+from calc.measure.comparing import comparison
+from calc.measure.device import device as devices
+from calc.measure.device import environment
+from calc.measure.device.device import DeviceFacts
+from calc.measure.device.disturbances import device_notices, noisy_because, steadier
+from calc.measure.device.monitor import Monitor
+from calc.measure.device.pinning import pin
+from calc.measure.device.watching import open_monitor
+from calc.measure.kernels.torch_module import require_torch
 from calc.measure.preparation import device_line, first_notices, open_runner, settle_dtype, settle_formats
 from calc.measure.progress import Progress, ProgressEvent, silent
 from calc.measure.recording import datasheet_record, monitor_record, save
@@ -32,8 +36,6 @@ from calc.measure.records import MeasureResult, Notice
 from calc.measure.rounds import Bench, State, is_contended, run_rounds
 from calc.measure.runner import Clock, Runner, SystemClock
 from calc.measure.sampling import StopRule
-from calc.measure.torch_module import require_torch
-from calc.measure.watching import open_monitor
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 

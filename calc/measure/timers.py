@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import cycle, islice
 
-from calc.measure.kernels import Call, Kernel, deviation
+from calc.measure.kernels.kernel import Call, Kernel, deviation
+from calc.measure.kernels.torch_module import is_out_of_memory
+from calc.measure.kernels.workspace import Workspace
 from calc.measure.runner import NotAvailable, OutOfMemory, Setup
-from calc.measure.torch_module import is_out_of_memory
-from calc.measure.workspace import Workspace
 
 BLOCK_S = 1e-3  # a sample lasts at least this long: resolution and timer overhead stay below 0.1 %
 _MOST_REPEATS = 20_000

@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from calc.measure import kernels
-from calc.measure.cases import Case
+from calc.measure.cases.operators import Case
 from calc.measure.cuda_timers import GraphTimed
-from calc.measure.device import DeviceFacts
+from calc.measure.device.device import DeviceFacts
+from calc.measure.kernels import kernel as kernels
+from calc.measure.kernels.workspace import Workspace
 from calc.measure.timers import TorchTimed, WallTimed, named
-from calc.measure.workspace import Workspace
 
 
 class TorchRunner:

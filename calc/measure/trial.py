@@ -6,9 +6,9 @@ import math
 from functools import partial
 from typing import Any
 
-from calc.measure.formats import DTYPES
-from calc.measure.kernels import Call
-from calc.measure.monitor import WAITED_SHARE, Monitor, waited_s
+from calc.measure.cases.formats import DTYPES
+from calc.measure.device.monitor import WAITED_SHARE, Monitor, waited_s
+from calc.measure.kernels.kernel import Call
 from calc.measure.runner import Clock
 
 _ROWS, _SIZE, _VECTOR_SIZE = 128, 1024, 2048

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from calc.measure import advice
-from calc.measure.cases import Case
+from calc.measure.cases.operators import Case
 from calc.measure.records import CaseResult, Notice, Round
 from calc.measure.runner import Setup
 from calc.measure.statistics import log_interval, median, median_interval, quantile

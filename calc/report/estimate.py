@@ -16,7 +16,7 @@ from calc.timing.step_time import Range
 from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
 
 if TYPE_CHECKING:
-    from calc.serving.load import ServedLoad
+    from calc.serving.load.steady_state import ServedLoad
 
 
 def title(deployment: Deployment) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 from calc.report.plan_page import page as page
 from calc.report.plan_page import verdict as verdict
 from calc.report.records import range_record, shortfall_record
-from calc.serving.launch import Launch, launch
-from calc.serving.plan import Answer, Plan, Question
-from calc.serving.plan_apart import Apart
-from calc.serving.plan_front import Point, front
-from calc.serving.plan_option import Option
-from calc.serving.plan_reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
-from calc.serving.plan_space import Space
+from calc.serving.launch.command import Launch, launch
+from calc.serving.plan.apart import Apart
+from calc.serving.plan.front import Point, front
+from calc.serving.plan.option import Option
+from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+from calc.serving.plan.search import Answer, Plan, Question
+from calc.serving.plan.space import Space
 
 
 def command(answer: Answer) -> Launch:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from calc.report.plan_page import label, money
 from calc.report.table import Column, Table
-from calc.serving.plan import Plan
-from calc.serving.plan_apart import Apart
+from calc.serving.plan.apart import Apart
+from calc.serving.plan.search import Plan
 from calc.units import format_number, format_seconds
 
 

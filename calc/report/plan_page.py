@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from calc.report.table import Column, Page, Table
-from calc.serving.launch import Launch, launch
-from calc.serving.plan import Answer, Plan, Question
-from calc.serving.plan_apart import Apart
-from calc.serving.plan_front import Point, front
-from calc.serving.plan_option import Option, Shortfall
-from calc.serving.plan_reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+from calc.serving.launch.command import Launch, launch
+from calc.serving.plan.apart import Apart
+from calc.serving.plan.front import Point, front
+from calc.serving.plan.option import Option, Shortfall
+from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+from calc.serving.plan.search import Answer, Plan, Question
 from calc.timing.step_time import Range
 from calc.units import format_bytes, format_number, format_seconds
 

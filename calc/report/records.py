@@ -17,8 +17,8 @@ from calc.serving.speculative_round import Round
 from calc.timing.step_time import OperatorTime, Range
 
 if TYPE_CHECKING:
-    from calc.serving.load import ServedLoad
-    from calc.serving.plan_option import Shortfall
+    from calc.serving.load.steady_state import ServedLoad
+    from calc.serving.plan.option import Shortfall
 
 
 def range_record(value: Range) -> dict[str, Any]:

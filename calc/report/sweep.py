@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from calc.errors import UsageError
 from calc.report.table import Column, Page, Table, markdown, plain
-from calc.serving.sweep import LOAD_AXES, WORK_AXES
+from calc.serving.sweep.grid import LOAD_AXES, WORK_AXES
 from calc.units import format_number, format_seconds
 
 #: Rows that a table shows; larger sweeps belong in a file.

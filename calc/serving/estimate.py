@@ -24,8 +24,8 @@ from calc.timing import extrapolation
 from calc.units import format_bytes
 
 if TYPE_CHECKING:
-    from calc.serving.load import ServedLoad
-    from calc.serving.plan_option import Demand
+    from calc.serving.load.steady_state import ServedLoad
+    from calc.serving.plan.option import Demand
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = N
     if demand is not None and decode is None:
         raise UsageError(f"{deployment.model.profile.id} is an encoder: it has no steady state of decode", "ask for a batch alone")
     if demand is not None and deployment.has_rates:
-        from calc.serving.load import served_load  # needs arrays, which a single workload does not
+        from calc.serving.load.steady_state import served_load  # needs arrays, which a single workload does not
 
         load = served_load(deployment, workload, demand, draft)
     return Estimate(workload, prefill, decode, request, fit, held, warnings, speculation, drafted, load)

@@ -22,7 +22,7 @@ import sys, time
 from pathlib import Path
 from calc.commands import main
 from calc.measure import session
-from calc.measure.cases import workload
+from calc.measure.cases.operators import workload
 from tests.measure import simulated_device as simulated
 
 class Slow(simulated.SimulatedCase):

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from calc.measure.cases import Case, Workload, workload
+from calc.measure.cases.operators import Case, Workload, workload
 from calc.measure.ceilings import CeilingPlan
-from calc.measure.device import DeviceFacts
-from calc.measure.monitor import Reading
+from calc.measure.device.device import DeviceFacts
+from calc.measure.device.monitor import Reading
 from calc.measure.runner import OutOfMemory, Setup
 from calc.measure.session import Session
 from calc.measure.timers import repeats_for

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calc.errors import MeasurementError, UsageError
-from calc.measure.cases import PHASES, Case, list_cases, selects, workload
-from calc.measure.expert_kernels import loads
-from calc.measure.formats import number_plan
-from calc.measure.grid import Grid
+from calc.measure.cases.formats import number_plan
+from calc.measure.cases.grid import Grid
+from calc.measure.cases.operators import PHASES, Case, list_cases, selects, workload
+from calc.measure.kernels.experts import loads
 from calc.measure.session import measure
 from calc.operators import work as step_work
 from calc.operators.sharding import Sharding
@@ -57,7 +57,7 @@ def test_without_torch_measuring_says_how_to_get_it():
 
 def test_without_torch_the_processor_still_has_a_name():
     done = child(
-        "from calc.measure.detect import detect_local\nd = detect_local()\nprint(d.kind, d.source, d.torch_version, bool(d.name))"
+        "from calc.measure.device.detect import detect_local\nd = detect_local()\nprint(d.kind, d.source, d.torch_version, bool(d.name))"
     )
     assert done.stdout.split()[0] in ("cpu", "cuda")
     assert done.stdout.split()[2:] == ["None", "True"], done.stderr

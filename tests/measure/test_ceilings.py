@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import calc
 from calc.measure import ceilings, run_reader, thermal
-from calc.measure import grid as grids
-from calc.measure.cases import workload
-from calc.measure.formats import asked_formats
+from calc.measure.cases import grid as grids
+from calc.measure.cases.formats import asked_formats
+from calc.measure.cases.operators import workload
 from calc.measure.product_shapes import neighbours
 from calc.measure.progress import silent
 from calc.measure.records import Ceiling

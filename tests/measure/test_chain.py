@@ -9,8 +9,8 @@ from dataclasses import asdict
 import pytest
 
 from calc.measure import run_file
-from calc.measure.cases import selects, workload
-from calc.measure.disturbances import Surroundings, host_notices
+from calc.measure.cases.operators import selects, workload
+from calc.measure.device.disturbances import Surroundings, host_notices
 from calc.measure.planning import affordable_rounds
 from calc.measure.progress import ProgressEvent
 from calc.measure.rounds import State

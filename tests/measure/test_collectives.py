@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from calc.measure import collectives, run_reader
-from calc.measure.cases import workload
-from calc.measure.evaluation import evaluate
+from calc.measure.cases.operators import workload
+from calc.measure.comparing.evaluation import evaluate
 from calc.report import measured as report
 from calc.report import measured_page
 from tests.measure.simulated_device import Device, session, tiny_model

@@ -9,7 +9,7 @@ import pytest
 
 from calc.measure import cuda_timers
 from calc.measure.cuda_timers import EventTimed, GraphTimed
-from calc.measure.kernels import Kernel
+from calc.measure.kernels.kernel import Kernel
 from calc.measure.runner import NotAvailable, OutOfMemory
 
 CALL_MS = 0.02

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from calc.measure import run_reader
-from calc.measure.cases import workload
-from calc.measure.differences import differences
+from calc.measure.cases.operators import workload
+from calc.measure.comparing.differences import differences
 from calc.measure.sampling import StopRule
 from calc.measure.statistics import log_interval
 from calc.report import differences as report

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from calc.measure.fit import errors, fit
-from calc.measure.solver import Law, Observation
+from calc.measure.fitting.fit import errors, fit
+from calc.measure.fitting.solver import Law, Observation
 from calc.timing.roofline import corrected
 
 PEAK, BANDWIDTH = 1e15, 3e12

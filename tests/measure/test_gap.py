@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calc.measure.gap import PARTS, quantisation, split, total
-from calc.measure.reasons import likely
+from calc.measure.comparing.gap import PARTS, quantisation, split, total
+from calc.measure.comparing.reasons import likely
 from calc.measure.records import Ceiling
 from calc.operators.operator import Operator
 from calc.timing.roofline import Ceilings

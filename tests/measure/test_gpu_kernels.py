@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from calc.measure import device
-from calc.measure.cases import workload
+from calc.measure.cases.formats import asked_formats
+from calc.measure.cases.grid import Grid
+from calc.measure.cases.operators import workload
 from calc.measure.ceilings import GPU_PLAN, candidates, working_sets
-from calc.measure.formats import asked_formats
-from calc.measure.grid import Grid
-from calc.measure.operand_sizes import largest_operands
+from calc.measure.device import device
+from calc.measure.kernels.operand_sizes import largest_operands
 from calc.measure.runner import NotAvailable
 from calc.measure.torch_runner import TorchRunner
 from tests.measure.many_kinds import many_kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calc.measure import run_reader, session
-from calc.measure.watching import open_monitor
+from calc.measure.device.watching import open_monitor
 from tests.measure.simulated_device import tiny_model
 
 torch = pytest.importorskip("torch")

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from calc.measure import host, pinning
-from calc.measure.detect import detect_local
-from calc.measure.device import DeviceFacts
-from calc.measure.environment import git_commit, hide_path
-from calc.measure.host_monitor import HostMonitor
-from calc.measure.monitor import Reading, Unmonitored, waited_s
-from calc.measure.watching import open_monitor
+from calc.measure.device import host, pinning
+from calc.measure.device.detect import detect_local
+from calc.measure.device.device import DeviceFacts
+from calc.measure.device.environment import git_commit, hide_path
+from calc.measure.device.host_monitor import HostMonitor
+from calc.measure.device.monitor import Reading, Unmonitored, waited_s
+from calc.measure.device.watching import open_monitor
 
 
 def machine(**changes) -> host.Host:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from calc.measure import attention_kernels, kernels
-from calc.measure.cases import Case, workload
+from calc.measure.cases.grid import Grid
+from calc.measure.cases.operators import Case, workload
 from calc.measure.ceilings import candidates, working_sets
-from calc.measure.device import DeviceFacts
-from calc.measure.grid import Grid
+from calc.measure.device.device import DeviceFacts
+from calc.measure.kernels import attention as attention_kernels
+from calc.measure.kernels import kernel as kernels
 from calc.measure.runner import NotAvailable, OutOfMemory
 from calc.measure.torch_runner import TorchRunner
 from calc.profiles.model import Norm

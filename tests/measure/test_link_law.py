@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calc.measure.link_law import pieces
+from calc.measure.fitting.link_law import pieces
 
 SIZES = [1024 * 4**i for i in range(11)]
 

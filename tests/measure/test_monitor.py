@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calc.measure import command_monitor, nvml, watching
-from calc.measure.command_monitor import AmdSmi, NvidiaSmi, Sparing, open_command
-from calc.measure.disturbances import Surroundings, device_notices, host_notices, noisy_because
-from calc.measure.host_monitor import HostMonitor
-from calc.measure.monitor import IDLE, Reading, Unmonitored, merged
+from calc.measure.device import command_monitor, nvml, watching
+from calc.measure.device.command_monitor import AmdSmi, NvidiaSmi, Sparing, open_command
+from calc.measure.device.disturbances import Surroundings, device_notices, host_notices, noisy_because
+from calc.measure.device.host_monitor import HostMonitor
+from calc.measure.device.monitor import IDLE, Reading, Unmonitored, merged
+from calc.measure.device.watcher import Watcher
+from calc.measure.device.watching import open_monitor
 from calc.measure.recording import monitor_record
 from calc.measure.records import Notice
-from calc.measure.watcher import Watcher
-from calc.measure.watching import open_monitor
 
 
 class NvmlError(Exception):
@@ -306,7 +306,7 @@ def test_a_missing_or_failing_tool():
 @pytest.fixture
 def machine(tmp_path):
     """A planted system with one waiting thread, clocks, a thermal zone of the processor and one of the battery, and a quota."""
-    from calc.measure.host import usable_cpus
+    from calc.measure.device.host import usable_cpus
 
     cpu = min(usable_cpus())
     files = {

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from calc.measure.cases import workload
+from calc.measure.cases.formats import asked_formats
+from calc.measure.cases.operators import workload
 from calc.measure.ceilings import candidates, working_sets
-from calc.measure.device import DeviceFacts
-from calc.measure.formats import asked_formats
-from calc.measure.operand_sizes import PLAIN, largest_operands, operand_bytes
+from calc.measure.device.device import DeviceFacts
+from calc.measure.kernels.operand_sizes import PLAIN, largest_operands, operand_bytes
+from calc.measure.kernels.workspace import Workspace
 from calc.measure.runner import OutOfMemory
 from calc.measure.torch_runner import TorchRunner
-from calc.measure.workspace import Workspace
 from tests.measure.many_kinds import many_kinds
 from tests.measure.simulated_device import PLAN, tiny_model
 

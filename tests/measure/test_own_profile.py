@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from calc.errors import MeasurementError
-from calc.measure.detect import LocalDevice
-from calc.measure.own_profile import profile_of, rates
+from calc.measure.device.detect import LocalDevice
+from calc.measure.fitting.own_profile import profile_of, rates
 from calc.measure.progress import silent
 from calc.profiles import hardware, reader, writer
 from tests.measure.simulated_device import FACTS, PLAN, Device

@@ -8,9 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from calc.errors import UsageError
-from calc.measure import formats, kernels, quantised_kernels, workspace
-from calc.measure.cases import Case, list_cases, workload
-from calc.measure.device import DeviceFacts
+from calc.measure.cases import formats
+from calc.measure.cases.operators import Case, list_cases, workload
+from calc.measure.device.device import DeviceFacts
+from calc.measure.kernels import kernel as kernels
+from calc.measure.kernels import quantised as quantised_kernels
+from calc.measure.kernels import workspace
 from calc.measure.preparation import first_notices, settle_formats
 from calc.measure.runner import NotAvailable
 from calc.measure.torch_runner import TorchRunner

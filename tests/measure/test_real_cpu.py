@@ -12,18 +12,19 @@ from random import Random
 
 import pytest
 
-from calc.measure import device, environment, run_file, thermal, trial
-from calc.measure.cases import workload
+from calc.measure import run_file, thermal, trial
+from calc.measure.cases.formats import DTYPES
+from calc.measure.cases.operators import workload
 from calc.measure.ceilings import candidates, search
-from calc.measure.formats import DTYPES
-from calc.measure.operand_sizes import largest_operands
+from calc.measure.device import device, environment
+from calc.measure.device.watching import open_monitor
+from calc.measure.kernels.operand_sizes import largest_operands
 from calc.measure.progress import silent
 from calc.measure.rounds import Bench
 from calc.measure.runner import SystemClock
 from calc.measure.sampling import StopRule
 from calc.measure.session import Session
 from calc.measure.torch_runner import TorchRunner
-from calc.measure.watching import open_monitor
 from calc.report import measurement
 from tests.measure.simulated_device import PLAN, tiny_model
 

@@ -12,11 +12,11 @@ import pytest
 
 from calc.errors import ProfileError, UsageError
 from calc.measure import run_file, run_reader
-from calc.measure.cases import workload
-from calc.measure.differences import differences
-from calc.measure.evaluation import evaluate, gate
-from calc.measure.fitted_profile import fit_runs
-from calc.measure.grid import Grid
+from calc.measure.cases.grid import Grid
+from calc.measure.cases.operators import workload
+from calc.measure.comparing.differences import differences
+from calc.measure.comparing.evaluation import evaluate, gate
+from calc.measure.fitting.fitted_profile import fit_runs
 from calc.profiles import reader
 from calc.profiles.efficiency import EfficiencyProfile, faults
 from calc.profiles.writer import efficiency_yaml

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calc.errors import ProfileError
 from calc.measure import run_file, run_reader
-from calc.measure.cases import workload
+from calc.measure.cases.operators import workload
 from tests.measure.simulated_device import Device, session, tiny_model
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import calc
-from calc.measure import kernels
-from calc.measure.cases import Workload, workload
-from calc.measure.formats import model_dtype, stored_formats
+from calc.measure.cases.formats import model_dtype, stored_formats
+from calc.measure.cases.operators import Workload, workload
+from calc.measure.kernels import kernel as kernels
 from calc.operators.step import is_encoder_only
 from calc.profiles import catalog
 

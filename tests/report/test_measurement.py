@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from calc.measure.cases import workload
+from calc.measure.cases.operators import workload
 from calc.report import measurement, table
 from tests.measure.simulated_device import Device, session, tiny_model
 

@@ -18,10 +18,10 @@ from calc.report.pictures.theme import THEMES
 from calc.serving.chunking import chunked_prefill
 from calc.serving.deployment import DeploymentOptions
 from calc.serving.life import life
-from calc.serving.plan import Question, plan
-from calc.serving.plan_option import Demand, Objectives
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.option import Demand, Objectives
+from calc.serving.plan.search import Question, plan
 from calc.serving.request import Workload
-from calc.serving.traffic import uniform
 from tests.support.cli import ROOT, run
 
 

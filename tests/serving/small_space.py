@@ -9,11 +9,11 @@ from functools import cache
 from calc.memory.options import MemoryOptions
 from calc.operators import work
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve
+from calc.serving.load.traffic import Traffic, uniform
 from calc.serving.phase import evaluate
-from calc.serving.plan import Plan, Question, plan
-from calc.serving.plan_option import Demand, GoalName, Objectives
-from calc.serving.plan_space import Space
-from calc.serving.traffic import Traffic, uniform
+from calc.serving.plan.option import Demand, GoalName, Objectives
+from calc.serving.plan.search import Plan, Question, plan
+from calc.serving.plan.space import Space
 from tests.support.profiles import attention, decoder, device, loaded
 
 MODEL = decoder(hidden=1024, layers=6, mixers=attention(16, 4, 64), width=4096, vocab=32000, id="toy")

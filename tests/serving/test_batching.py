@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calc.serving import batching
+from calc.serving.load import batching
 
 
 @given(batch=st.integers(1, 4096), prompt=st.integers(1, 100_000), output=st.integers(1, 4096), budget=st.integers(256, 1 << 16))

@@ -11,15 +11,15 @@ import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.serving.deployment import DeploymentOptions
-from calc.serving.load import served_load
-from calc.serving.plan import Question, plan
-from calc.serving.plan_option import Demand, Objectives
-from calc.serving.plan_space import Space
-from calc.serving.replica import replica
+from calc.serving.load.replica import replica
+from calc.serving.load.steady_state import served_load
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.option import Demand, Objectives
+from calc.serving.plan.search import Question, plan
+from calc.serving.plan.space import Space
 from calc.serving.request import Workload
 from calc.serving.speculation import Drafting
-from calc.serving.sweep import Sweep, WorkAxes
-from calc.serving.traffic import uniform
+from calc.serving.sweep.grid import Sweep, WorkAxes
 from tests.support.profiles import attention, decoder, deployment, device, loaded
 
 MODEL = decoder(hidden=2048, layers=16, mixers=attention(16, 4, 128), width=8192, vocab=32000, id="target")

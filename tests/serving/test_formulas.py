@@ -10,8 +10,9 @@ import pytest
 
 from calc.formula import formula_of
 from calc.report.explain.step import Value, evaluate
-from calc.serving import batching, cost, disaggregation, offload, request, speculation
+from calc.serving import cost, disaggregation, offload, request, speculation
 from calc.serving.cost import Price
+from calc.serving.load import batching
 
 FUNCTIONS = [
     f

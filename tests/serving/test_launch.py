@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from calc.memory.options import MemoryOptions
-from calc.serving.launch import launch
+from calc.serving.launch.command import launch
+from calc.serving.load.traffic import uniform
 from calc.serving.speculation import Drafting
-from calc.serving.traffic import uniform
 from tests.support.profiles import attention, decoder, deployment, device, loaded
 
 DOCUMENTED = yaml.safe_load(Path(__file__).with_name("engine_flags.yaml").read_text(encoding="utf-8"))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
-from calc.serving import batching
-from calc.serving.load import served_load
-from calc.serving.plan import Question, plan
-from calc.serving.plan_option import Demand, Objectives
-from calc.serving.plan_space import Space
+from calc.serving.load import batching
+from calc.serving.load.steady_state import served_load
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.option import Demand, Objectives
+from calc.serving.plan.search import Question, plan
+from calc.serving.plan.space import Space
 from calc.serving.request import Workload
-from calc.serving.sweep import Sweep, WorkAxes
-from calc.serving.traffic import uniform
+from calc.serving.sweep.grid import Sweep, WorkAxes
 from tests.serving.small_space import BASE, DEVICES, MODEL
 from tests.support.profiles import deployment, loaded
 

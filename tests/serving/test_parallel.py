@@ -15,10 +15,10 @@ from calc.profiles.model import ModelProfile
 from calc.serving.chunking import chunked_prefill
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import capacity, check_fit, estimate
+from calc.serving.load.replica import replica
+from calc.serving.load.traffic import uniform
 from calc.serving.phase import evaluate, timed_step
-from calc.serving.replica import replica
 from calc.serving.request import Workload
-from calc.serving.traffic import uniform
 from tests.support.profiles import attention, decoder, deployment, device
 
 PARTS = ("floor", "low", "expected", "high")

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calc.errors import UsageError
-from calc.serving.plan import Question, plan
-from calc.serving.plan_option import Demand, Objectives
-from calc.serving.plan_reasons import cheaper_failures, concessions, nearest_misses
-from calc.serving.plan_space import Space
-from calc.serving.traffic import uniform
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.option import Demand, Objectives
+from calc.serving.plan.reasons import cheaper_failures, concessions, nearest_misses
+from calc.serving.plan.search import Question, plan
+from calc.serving.plan.space import Space
 from tests.serving.small_space import DEVICES, MODEL, SPACE, ask, brute_force
 from tests.support.profiles import device, loaded
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calc.serving import disaggregation
-from calc.serving.plan import Question, plan
-from calc.serving.plan_apart import apart
-from calc.serving.plan_option import Demand, Objectives
-from calc.serving.plan_space import Space
-from calc.serving.traffic import uniform
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.apart import apart
+from calc.serving.plan.option import Demand, Objectives
+from calc.serving.plan.search import Question, plan
+from calc.serving.plan.space import Space
 from tests.serving.small_space import BASE, MODEL
 from tests.support.profiles import device, loaded
 

@@ -6,9 +6,9 @@ import pytest
 from calc.memory.options import MemoryOptions
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import estimate
-from calc.serving.replica import replica
+from calc.serving.load.replica import replica
+from calc.serving.load.traffic import spread, uniform
 from calc.serving.request import Workload
-from calc.serving.traffic import spread, uniform
 from tests.support.profiles import attention, decoder, deployment, device
 
 MODEL = decoder(hidden=1024, layers=6, mixers=attention(16, 4, 64), width=4096, vocab=32000)

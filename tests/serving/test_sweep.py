@@ -15,8 +15,8 @@ from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.serving.deployment import Deployment, DeploymentOptions
 from calc.serving.request import Workload, pieces
-from calc.serving.sweep import Sweep, WorkAxes, check_size
-from calc.serving.sweep_mean import array_pieces
+from calc.serving.sweep.grid import Sweep, WorkAxes, check_size
+from calc.serving.sweep.mean_step import array_pieces
 
 MODELS = (
     "llama-3.1-8b", "llama-3.1-70b", "deepseek-v3", "deepseek-v2-lite", "gpt-oss-20b", "gemma-3-27b-it", "qwen3-30b-a3b",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calc.errors import UsageError
-from calc.serving.traffic import CLASSES, Request, quantile, spread, trace, uniform
+from calc.serving.load.traffic import CLASSES, Request, quantile, spread, trace, uniform
 
 
 def test_uniform_requests_are_one_class():

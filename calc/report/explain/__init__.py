@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from calc.report.explain.step import Section
     from calc.serving.deployment import Deployment
     from calc.serving.estimate import Estimate, Roofline
-    from calc.serving.plan import Plan
-    from calc.serving.plan_apart import Apart
+    from calc.serving.plan.apart import Apart
+    from calc.serving.plan.search import Plan
 
 
 def estimate(deployment: Deployment, result: Estimate) -> list[Section]:

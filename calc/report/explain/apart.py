@@ -6,7 +6,7 @@ from calc.formula import formula_of
 from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value
 from calc.serving import disaggregation
-from calc.serving.plan_apart import Apart
+from calc.serving.plan.apart import Apart
 
 
 def section(found: Apart) -> Section:

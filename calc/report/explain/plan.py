@@ -9,9 +9,10 @@ from typing import Any
 from calc.formula import formula_of
 from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value
-from calc.serving import batching, cost
-from calc.serving.plan import Answer
-from calc.serving.replica import Load, Replica, step_budget
+from calc.serving import cost
+from calc.serving.load import batching
+from calc.serving.load.replica import Load, Replica, step_budget
+from calc.serving.plan.search import Answer
 
 
 def sections(answer: Answer) -> list[Section]:

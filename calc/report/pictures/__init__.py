@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
     from calc.serving.life import Life
-    from calc.serving.plan import Plan
+    from calc.serving.plan.search import Plan
     from calc.serving.request import Workload
     from calc.serving.speculation import Speculation
 

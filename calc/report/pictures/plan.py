@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from calc.report.pictures.picture import Axis, Chart, Mark, Picture, Rule, Series, Shape
 from calc.report.plan_page import asked, label, verdict
-from calc.serving.plan import Plan
-from calc.serving.plan_front import Point, front
+from calc.serving.plan.front import Point, front
+from calc.serving.plan.search import Plan
 from calc.units import format_number, format_seconds
 
 _SHAPES: tuple[Shape, ...] = ("circle", "square", "diamond", "triangle-up", "cross")

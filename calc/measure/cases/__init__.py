@@ -1,0 +1,1 @@
+"""What there is to measure, as data: needs neither torch nor a device."""

@@ -1,0 +1,1 @@
+"""The torch kernels that stand for operators, and the memory that they work in."""

@@ -1,0 +1,1 @@
+"""A deployment in the words of its engine."""

@@ -1,0 +1,1 @@
+"""Many users at once: the requests, the steady state of a replica, and what it carries."""

@@ -1,0 +1,1 @@
+"""The cheapest deployments that carry a demand."""

@@ -1,0 +1,1 @@
+"""Many deployments and workloads at once, by array evaluation."""
