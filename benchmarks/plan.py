@@ -25,8 +25,8 @@ CASES = (("llama-3.1-70b", 3.0), ("deepseek-v3", 6.0))
 def search(model: str) -> tuple[float, float, int]:
     """Wall and processor seconds of the search itself, profiles loaded, and the deployments looked at."""
     import calc
+    from calc.serving.load.objectives import Demand, Objectives
     from calc.serving.load.traffic import uniform
-    from calc.serving.plan.option import Demand, Objectives
     from calc.serving.plan.search import Question, plan
 
     hardware = tuple(calc.load_hardware(name) for name in HARDWARE)

@@ -29,7 +29,7 @@ REACHED = 25 / 32
 STREAMED_ROWS = 32
 #: llama.cpp's activations are fp32.
 _ROW_BYTES = 4
-_PARTS = ("floor", "low", "expected", "high")
+_PARTS = Range.PARTS
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,24 @@ def with_host(deployment: Deployment, operators: Sequence[Operator], work: Work,
     old = timed.time_s
     if part is None or old.expected is None or old.floor is None:
         return timed
+    # The link may be busy all the time at best, the host only for its own layers.
+    least = added_s(part.seconds["floor"], 1.0 if part.resource == "network" else part.share, old.floor)
     added = {name: added_s(part.seconds[name], part.share, getattr(old, name)) for name in _PARTS[1:]}
-    if part.resource == "network":  # the link may be busy all the time at best
-        floor = minimum(added_s(part.seconds["floor"], 1.0, old.floor), added["low"])
-    else:
-        floor = minimum(added_s(part.seconds["floor"], part.share, old.floor), added["low"])
-    times = Range(floor, added["low"], added["expected"], added["high"], old.evidence)
+    times = _ordered(old + Range(least, added["low"], added["expected"], added["high"], old.evidence))
     operator = Operator(part.name, "host", "host", 1, deployment.sharding.ranks, {}, deployment.numbers.compute)
-    bounds = Bounds(0.0, floor, 0.0) if part.resource == "memory" else Bounds(0.0, 0.0, floor)
-    share_s = timed.share_s | {part.resource: timed.share_s[part.resource] + floor}
-    listed = (*timed.operators, OperatorTime(operator, bounds, times)) if timed.operators else ()
+    bounds = Bounds(0.0, least, 0.0) if part.resource == "memory" else Bounds(0.0, 0.0, least)
+    share_s = timed.share_s | {part.resource: timed.share_s[part.resource] + least}
+    listed = (*timed.operators, OperatorTime(operator, bounds, _own(added, least, old.evidence))) if timed.operators else ()
     terms = None if timed.terms_s is None else timed.terms_s | {"host": added["expected"]}
-    return replace(timed, operators=listed, time_s=_ordered(old + times), share_s=share_s, terms_s=terms)
+    return replace(timed, operators=listed, time_s=times, share_s=share_s, terms_s=terms)
+
+
+def _own(added: dict[str, Number], least: Number, evidence: str) -> Range:
+    """The range of the host alone around what it is expected to add. A slower device has more to hide it behind, so that the ends of the
+    step are not the sums of its operators' ends."""
+    expected = added["expected"]
+    low = minimum(added["low"], expected)
+    return Range(minimum(least, low), low, expected, maximum(added["high"], expected), evidence)
 
 
 def _ordered(times: Range) -> Range:
@@ -131,7 +137,7 @@ def _streamed(deployment: Deployment, operators: Sequence[Operator], work: Work)
     kinds = deployment.model.profile.layer_kinds
     read = _bytes(operators, dict.fromkeys(kinds, share), ("weight_bytes",))
     seconds = host_stream_s(read * _passes(deployment, work), link)
-    return HostPart("host_weights", divide(read, _all_weights(operators)), _by_part(seconds), "network")
+    return HostPart("host_weights", divide(read, _all_weights(operators)), by_part(seconds), "network")
 
 
 def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Work) -> HostPart:
@@ -156,7 +162,7 @@ def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Wo
     return HostPart("host_layers", divide(weights, _all_weights(operators)), seconds, "memory")
 
 
-def _by_part(link_s: Number) -> dict[str, Number]:
+def by_part(link_s: Number) -> dict[str, Number]:
     """Seconds over the link by end of the range: its rate at best, what copies reach otherwise."""
     return {name: link_s / (REACHED if name in _PARTS[2:] else 1.0) for name in _PARTS}
 

@@ -169,8 +169,8 @@ def _timed(deployment: Deployment, operators: list[Operator], found: Flow) -> St
     timed = step_time(operators, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
     if not deployment.overlap.is_none:
         silent = [o for o in operators if o.collective is None]
-        alone = step_totals(silent, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
-        timed = overlapped(timed, deployment.overlap, alone.time_s)
+        alone = step_time(silent, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
+        timed = overlapped(timed, deployment.overlap, alone)
     return _stretched(with_host(deployment, operators, found.rank, timed), found.stretch)
 
 

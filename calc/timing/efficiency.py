@@ -24,6 +24,12 @@ class Efficiency:
 
     profile: EfficiencyProfile
     sha256: str = ""
+    kind = "efficiency"
+
+    @property
+    def name(self) -> str:
+        """The id that the file states."""
+        return self.profile.id
 
     @property
     def evidence(self) -> str:
@@ -94,13 +100,24 @@ def effect_files() -> dict[str, EffectFile]:
 def for_setting(path: str | None, setting: Setting) -> Efficiency | Calibrated:
     """What times are computed with: the file that the user names, else the user's own for this device, else the fitted effects, else
     the documented default."""
-    own = catalog.user_folder() / "efficiency" / f"{setting.hardware.id}.yaml"
-    if path is None and own.is_file():
-        path = str(own)
-    if path is not None:
-        return load_efficiency(path)
+    chosen = _file(path, setting)
+    if chosen is not None:
+        return load_efficiency(chosen)
     fitted = effects(setting.family)
     return Calibrated(fitted, setting) if fitted else load_efficiency()
+
+
+def _file(path: str | None, setting: Setting) -> str | None:
+    own = catalog.user_folder() / "efficiency" / f"{setting.hardware.id}.yaml"
+    return str(own) if path is None and own.is_file() else path
+
+
+def told(path: str | None, setting: Setting, efficiency: Efficiency | Calibrated) -> str:
+    """What ``for_setting`` chose, and where it stands."""
+    if isinstance(efficiency, Calibrated):
+        return f"effects fitted to published speeds of {setting.family}, shipped"
+    profile = efficiency.profile
+    return f"efficiency {profile.id} ({profile.evidence}) from {_file(path, setting) or 'the bundled default'}"
 
 
 def evidence_warnings(efficiency: Efficiency | Calibrated, hardware_id: str | None = None) -> tuple[tuple[str, str], ...]:
@@ -121,6 +138,10 @@ def _fit_warnings(profile: EfficiencyProfile, hardware_id: str | None) -> tuple[
     if profile.hardware is not None and hardware_id is not None and profile.hardware != hardware_id:
         found.append(("efficiency_of_another_device", f"{profile.id} was fitted on {profile.hardware}, not on {hardware_id}"))
     if profile.fit.against == "measured ceilings":
-        said = f"{profile.id} holds shares of measured ceilings, not of a datasheet: times here come out too short"
+        device = profile.fit.environment.get("device") or profile.fit.environment.get("device_name") or "the machine of its runs"
+        said = (
+            f"{profile.id} holds shares of the ceilings measured on {device}, not of a datasheet: it says nothing of another device; "
+            "fit with --hardware PROFILE"
+        )
         found.append(("efficiency_of_measured_ceilings", said))
     return tuple(found)

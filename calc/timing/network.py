@@ -149,11 +149,11 @@ class Cost:
 
 
 def cost(collective: Collective, wires: Link, *, direct_kernels: bool = False) -> Cost:
-    """The algorithm by kind and message size. Ring and tree pass log2(ranks) + 1 stages. Direct kernels over peer memory take one
-    stage in which each rank reads the whole message of every other, or two stages in which it reads its part and then all parts."""
+    """The algorithm by kind and message size; no message, no time. Ring and tree pass log2(ranks) + 1 stages. Direct kernels over peer
+    memory take one stage in which each rank reads the whole message of every other, or two: its part, and then all parts."""
     ranks, seconds = collective.ranks, transfer_s(collective, wires)
     stages = 1.0 if collective.kind in ("send", "all-to-all") else 1.0 + math.log2(ranks)
-    latency = stages * _MICROSECOND
+    latency = stages * _MICROSECOND * where(collective.message_bytes > 0, 1, 0)
     fill = (latency * seconds) ** 0.5
     peers = wires.kind in ("fabric", "bridge")
     if collective.kind != "all-reduce" or not direct_kernels or not peers or ranks > max(ONE_SHOT_BYTES):

@@ -43,31 +43,35 @@ def overlapped_s(compute_s: Number, network_s: Number, overlap: float) -> Number
     return compute_s + network_s - overlap * minimum(compute_s, network_s)
 
 
-def overlapped(timed: StepTime, overlap: Overlap, silent: Range) -> StepTime:
+def overlapped(timed: StepTime, overlap: Overlap, silent: StepTime) -> StepTime:
     """A step whose messages overlap with compute, kind of layer by kind of layer. Operators keep their own times, which then add up to
-    more than the step by ``hidden_s``. ``timed`` lists its operators; ``silent`` is the time of the step without any message.
+    more than the step by ``hidden_s``. ``silent`` is the step without any message; both list their operators.
 
-    What is hidden of the expected time follows from its own parts. The low end takes the share of it that the step without messages
-    has: how sure messages are is then no matter, and a faster link never slows it.
+    What can be hidden follows from the expected times: messages are what the step takes beyond the silent one. The high end loses as
+    much. The low end is the share of the rest that it is of a step without messages: how sure messages are is then no matter for it,
+    and a faster link slows no end.
     """
-    old = timed.time_s
-    if silent.low is None or silent.expected is None:
+    old, alone = timed.time_s, silent.time_s
+    if overlap.is_none or not any(item.operator.collective for item in timed.operators):
         return timed
-    if overlap.is_none or old.floor is None or old.low is None or old.expected is None or old.high is None:
+    if old.floor is None or old.low is None or old.expected is None or old.high is None:
         return timed
-    hidden = {
-        "floor": _hidden_s(timed, "floor", overlap.best),
-        "expected": _hidden_s(timed, "expected", overlap.share),
-        "high": _hidden_s(timed, "high", overlap.share),
-    }
-    floor, expected, high = old.floor - hidden["floor"], old.expected - hidden["expected"], old.high - hidden["high"]
-    all_hidden = (old.expected - _hidden_s(timed, "expected", 1.0)) * divide(silent.low, silent.expected)
+    if alone.low is None or alone.expected is None:
+        return timed
+    compute, network = _by_layers(silent, messages=False), _by_layers(timed, messages=True)
+    share = divide(old.expected - alone.expected, sum(network.values()))
+    hideable: Number = 0.0
+    for layers, seconds in network.items():
+        hideable = hideable + minimum(seconds * share, compute.get(layers, 0.0))
+    floor = old.floor - _hidden_at_floor(timed, overlap.best)
+    expected, high = old.expected - overlap.share * hideable, old.high - overlap.share * hideable
+    all_hidden = (old.expected - hideable) * divide(alone.low, alone.expected)
     low = minimum(maximum((1 - overlap.best) * old.low + overlap.best * all_hidden, floor), expected)
-    hidden["low"] = old.low - low
+    times = Range(floor, low, expected, high, old.evidence)
+    hidden = {part: getattr(old, part) - getattr(times, part) for part in ("floor", "low", "expected", "high")}
     terms = dict(timed.terms_s or {})
     if "collective" in terms:
         terms["collective"] = terms["collective"] - hidden["expected"]
-    times = Range(floor, low, expected, high, old.evidence)
     return replace(timed, time_s=times, terms_s=terms or None, hidden_s=hidden, share_s=_shares(timed, overlap.best))
 
 
@@ -81,13 +85,23 @@ def by_layers(calls: Iterable[tuple[Operator, Number]]) -> list[tuple[Number, Nu
     return [(compute, network) for compute, network in sums.values()]
 
 
-def _by_layers(timed: StepTime, part: str) -> list[tuple[Number, Number]]:
-    return by_layers((item.operator, getattr(item.time_s, part)) for item in timed.operators)
+def _by_layers(timed: StepTime, *, messages: bool) -> dict[str, Number]:
+    """Expected seconds of the messages, or of all else, by kind of layer."""
+    sums: dict[str, Number] = {}
+    for item in timed.operators:
+        operator, seconds = item.operator, item.time_s.expected
+        if seconds is not None and (operator.collective is not None) == messages:
+            sums[operator.layers] = sums.get(operator.layers, 0.0) + seconds * operator.count
+    return sums
 
 
-def _hidden_s(timed: StepTime, part: str, share: float) -> Number:
+def _floors(timed: StepTime) -> list[tuple[Number, Number]]:
+    return by_layers((item.operator, item.time_s.floor) for item in timed.operators if item.time_s.floor is not None)
+
+
+def _hidden_at_floor(timed: StepTime, share: float) -> Number:
     hidden: Number = 0.0
-    for compute, network in _by_layers(timed, part):
+    for compute, network in _floors(timed):
         hidden = hidden + (compute + network - overlapped_s(compute, network, share))
     return hidden
 
@@ -96,7 +110,7 @@ def _shares(timed: StepTime, best: float) -> dict[str, Number]:
     """The floor by resource without what is hidden: of each kind of layer the shorter of compute and network."""
     behind_compute: Number = 0.0
     behind_network: Number = 0.0
-    for compute, network in _by_layers(timed, "floor"):
+    for compute, network in _floors(timed):
         is_shorter = (network <= compute) * 1.0
         hidden = compute + network - overlapped_s(compute, network, best)
         behind_compute = behind_compute + hidden * is_shorter

@@ -6,6 +6,7 @@ GPipe arXiv 1811.06965 (bubble of micro-batches), vLLM and SGLang `--pipeline-pa
 from __future__ import annotations
 
 from calc.arrays import Number, ceil_div, maximum, minimum
+from calc.formula import formula
 
 
 def even_stages(layers: int, stages: int) -> float:
@@ -15,6 +16,7 @@ def even_stages(layers: int, stages: int) -> float:
     return stages if layers % stages == 0 else layers / largest
 
 
+@formula("micro_batches * stages / (micro_batches + stages - 1)")
 def pipeline_speedup(micro_batches: Number, stages: float) -> Number:
     """How many times faster ``stages`` devices finish ``micro_batches`` than one after another: m n / (m + n - 1)."""
     return micro_batches * stages / (micro_batches + stages - 1)
@@ -25,6 +27,7 @@ def decode_micro_batches(requests: Number, stages: int) -> Number:
     return minimum(requests, stages)
 
 
+@formula("max(1, micro_batches / stages)")
 def round_s_per_pass_s(micro_batches: Number, stages: float) -> Number:
     """Time until a micro-batch comes round again over the time of its pass through all stages: 1, and more where the largest stage is
     not done with the others by then."""

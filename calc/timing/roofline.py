@@ -60,15 +60,10 @@ def datasheet(
 ) -> Ceilings:
     """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices; ``reach`` names the devices that
     a kind of collective spans where they are others."""
-    peaks = {d: tflops * 1e12 for d, tflops in _peaks(hardware).items()}
+    peaks = {d: tflops * 1e12 for d, tflops in hardware.dense_peaks().items()}
     bandwidth = hardware.bandwidth_bytes_per_s
     links = {kind: network.link(hardware, span) for kind, span in (reach or {}).items()}
     return Ceilings(hardware.id, peaks, bandwidth, network.link(hardware, ranks), paths=kernel_paths or {}, links=links)
-
-
-def _peaks(hardware: HardwareProfile) -> dict[str, float]:
-    table = hardware.peak_dense_tflops
-    return {name: value for name in table.__struct_fields__ if (value := getattr(table, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ OTHER_MICRO_BATCH = 8192
 _PAGED = ("vllm", "sglang", "tensorrt-llm", "nim", "deepseek")
 #: Backend of llama.cpp that is native to a vendor; any other (Vulkan) counts as an engine of its own.
 _NATIVE = {"NVIDIA": "cuda", "AMD": "rocm", "Apple": "metal", "Intel": "sycl"}
-#: Watts per dense 16-bit TFLOP/s that are usual in a class: cards below it lower their clocks under matrix loads.
+#: Watts per dense 16-bit TFLOP/s that are usual in a class: cards below it lower their clocks under matrix loads. Smaller types do so many
+#: times the operations with as much power.
 _USUAL_WATTS = {"nvidia-gddr": 1.5, "nvidia-hbm": 0.8}
+_OPERATIONS = {"fp8": 2, "int8": 2, "fp4": 4}
 _ACCELERATORS_WITHOUT_MATRIX_UNITS = ("Pascal", "Maxwell", "Kepler")
 
 
@@ -68,9 +70,9 @@ def format_family(number_format: NumberFormat) -> str:
 @dataclass(frozen=True)
 class Setting:
     """Everything that effects key on. ``engine`` names the backend too where it is not the vendor's own; ``micro_batch`` is the
-    number of tokens of one pass of a prompt; ``layer_split`` the devices that hold layers in turn, one working at a time;
-    ``stages`` those of engines whose stages work on several batches at once; ``expert_ranks`` the ranks that whole experts are dealt
-    out to."""
+    number of tokens of one pass of a prompt; ``multiplied_in`` the type of the linear layers' products; ``layer_split`` the devices
+    that hold layers in turn, one working at a time; ``stages`` those of engines whose stages work on several batches at once;
+    ``expert_ranks`` the ranks that whole experts are dealt out to."""
 
     engine: str
     version: str
@@ -81,6 +83,7 @@ class Setting:
     has_experts: bool
     weight_format: str
     path: str
+    multiplied_in: str
     attention: str
     micro_batch: int
     unpacks_in_memory: bool
@@ -131,9 +134,10 @@ class Setting:
         """Covariates of slope effects: logarithms of ratios to a usual value."""
         found = {"hidden size": math.log(self.hidden_size / 4096)}
         usual, watts = _USUAL_WATTS.get(device_class(self.hardware)), self.hardware.tdp_w
-        peak = max((self.hardware.peak_flops_per_s(d) or 0 for d in ("fp16_acc16", "fp16", "bf16")), default=0)
+        peak = self.hardware.peak_flops_per_s(self.multiplied_in)
         if usual and watts and peak:
-            found["watts per TFLOP"] = math.log(watts / (peak / 1e12) / usual)
+            sixteen_bit = peak / 1e12 / _OPERATIONS.get(self.multiplied_in, 1)
+            found["watts per TFLOP"] = math.log(watts / sixteen_bit / usual)
         return found
 
 
@@ -158,6 +162,7 @@ def setting(
     expert_ranks = sharding.expert_ranks if has_experts else 1
     wires = network.link(hardware, max(sharding.tensor, expert_ranks))
     native = backend is None or backend == _NATIVE.get(hardware.vendor)
+    path = _path(engine, hardware, numbers, role, unpacks_in_memory=unpacks_in_memory)
     return Setting(
         engine=engine if native else f"{engine} {backend}",
         version=version,
@@ -167,7 +172,8 @@ def setting(
         layers=model.num_hidden_layers,
         has_experts=has_experts,
         weight_format=format_family(main),
-        path=_path(engine, hardware, numbers, role, unpacks_in_memory=unpacks_in_memory),
+        path=path,
+        multiplied_in=_multiplied_in(path, engine, hardware, numbers),
         attention=attention or ("paged" if engine in _PAGED else "flash"),
         micro_batch=micro_batch or MICRO_BATCH.get(engine, OTHER_MICRO_BATCH),
         unpacks_in_memory=unpacks_in_memory,
@@ -190,3 +196,10 @@ def _path(engine: str, hardware: HardwareProfile, numbers: NumberPlan, role: str
         return multiplied
     served = paths.engine_paths(engine, hardware).get("quantised")
     return "int8 tiles" if served == "int8" else "unpacked in the kernel"
+
+
+def _multiplied_in(path: str, engine: str, hardware: HardwareProfile, numbers: NumberPlan) -> str:
+    """The type whose peak bounds the products of a path."""
+    if path == "int8 tiles":
+        return "int8"
+    return path if path in numbers.low_precision else paths.engine_paths(engine, hardware).get("16bit", numbers.compute)

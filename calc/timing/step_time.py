@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from calc.arrays import Number, divide, is_plain, maximum, minimum, where
 from calc.operators.operator import Operator
@@ -27,6 +27,7 @@ class Range:
     expected: Number | None
     high: Number | None
     evidence: str
+    PARTS: ClassVar[tuple[str, ...]] = ("floor", "low", "expected", "high")
 
     def __add__(self, other: Range) -> Range:
         return _combine(self, other, lambda a, b: a + b)

@@ -105,3 +105,25 @@ def test_a_term_can_be_scaled_to_ask_what_if():
     before, after = (evaluate(d, STEPS["decode"]).timed for d in (found, half))
     assert after.terms_s["decode.fixed"] == pytest.approx(before.terms_s["decode.fixed"] / 2)
     assert after.time_s.expected < before.time_s.expected
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "options"),
+    [
+        ("llama-3.1-8b", "h200-sxm-141gb", {}),
+        ("llama-3.1-8b", "h200-sxm-141gb", {"quantization": "fp8"}),
+        ("llama-3.1-8b", "rtx-4090", {"engine": "llama.cpp", "quantization": "q4_k_m"}),
+        ("deepseek-v3", "h200-sxm-141gb", {"tensor_parallel_size": 8}),
+    ],
+)
+def test_a_higher_peak_of_any_type_slows_nothing(model, device, options):
+    """Effects of power per operation look at the type that multiplies, so that other peaks of the part do not matter."""
+    found, part = catalog.load(model, "model"), catalog.load(device, "hardware")
+    before = resolve(found, part, DeploymentOptions(**options))
+    for name, tflops in part.profile.dense_peaks().items():
+        peaks = msgspec.structs.replace(part.profile.peak_dense_tflops, **{name: 1.5 * tflops})
+        faster = replace(part, profile=msgspec.structs.replace(part.profile, peak_dense_tflops=peaks))
+        after = resolve(found, faster, DeploymentOptions(**options))
+        for step in (work.prefill(2, 900), work.decode(32, 900)):
+            for end in ("floor", "low", "expected", "high"):
+                assert getattr(evaluate(after, step).time_s, end) <= getattr(evaluate(before, step).time_s, end) * (1 + 1e-9)

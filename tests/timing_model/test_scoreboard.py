@@ -13,10 +13,18 @@ from benchmarks.speed_model import spellings
 from benchmarks.speed_model.cases import KINDS, build
 from benchmarks.speed_model.cross_validation import folds, predict
 from calc.operators.parameters import count_parameters
+from calc.profiles import catalog
 from calc.timing.calibrated import DEVICE_UNSEEN, ENGINE_UNSEEN
 from calc.timing.efficiency import effect_files
 
 RECORDS = spellings.records()
+
+
+def test_no_record_of_a_listed_device_is_predicted_for_a_stand_in():
+    listed = {d.id for d in catalog.entries("hardware")}
+    stand_ins = {d.id for d in map(spellings.device, RECORDS) if d is not None and "unlisted" in d.unit_of_account}
+    assert stand_ins
+    assert not stand_ins & listed
 
 
 @pytest.fixture(scope="module")
