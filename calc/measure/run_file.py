@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calc.errors import ProfileError, UsageError
+from calc import files
+from calc.errors import ProfileError
 from calc.measure.records import CaseResult, Ceiling, Notice, PhaseSummary, Round, Row
+from calc.profiles import reader
 
 SCHEMA = "roofcast.run/1"
+#: A full suite with all samples is some ten megabytes.
+MAX_RUN_BYTES = 256 << 20
 _NOT_A_NUMBER, _TOO_LONG = re.compile(r"(?<=[\[,:])\s*(?:NaN|-?Infinity)\b"), re.compile(r"\d{4000}")
 
 
@@ -71,47 +72,18 @@ def digest(run: dict[str, Any]) -> str:
 
 
 def write(run: dict[str, Any], path: Path) -> None:
-    """Replace the file in one step: a full disk or an interrupt leaves the last good one. Raises OSError."""
-    text = json.dumps(run | {"digest": digest(run)}, allow_nan=False, indent=1) + "\n"
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        _share(name)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    """Replace the file in one step: a full disk or an interrupt leaves the last good one. Raises UsageError."""
+    files.write(path, (json.dumps(run | {"digest": digest(run)}, allow_nan=False, indent=1) + "\n").encode())
 
 
-def _share(name: str) -> None:
-    """mkstemp makes private files; a run file has the permissions of any other new file."""
-    mask = os.umask(0)
-    os.umask(mask)
-    with suppress(OSError):
-        os.chmod(name, 0o666 & ~mask)
+def content(path: Path) -> bytes:
+    """The bytes of a run file. Raises ProfileError for what is no regular file of at most ``MAX_RUN_BYTES``."""
+    return reader.read_bytes(path, MAX_RUN_BYTES, "`roofcast measure` writes run files with -o")
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a place that cannot be written before minutes are spent measuring. Raises UsageError."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", "name a file, like run.json")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        os.unlink(name)
-    except OSError as fault:
-        raise UsageError(
-            f"cannot write {path}: {fault.strerror}", "name a file in a folder that exists and can be written"
-        ) from None
-
-
-def read(path: Path) -> dict[str, Any]:
+def parsed(raw: bytes, path: Path) -> dict[str, Any]:
     """A run file as data. Raises ProfileError, with file:line:column, for what is no JSON or no run file of a known schema."""
-    run = _parsed(path)
+    run = _parsed(raw, path)
     if not isinstance(run, dict) or run.get("schema") != SCHEMA:
         found = run.get("schema") if isinstance(run, dict) else None
         if isinstance(found, str) and found.startswith(SCHEMA.rpartition("/")[0] + "/"):
@@ -129,11 +101,7 @@ def _refuse(word: str) -> None:
     raise _NotANumber(f"{word} is no number")
 
 
-def _parsed(path: Path) -> Any:
-    try:
-        raw = path.read_bytes()
-    except OSError as fault:
-        raise ProfileError(f"cannot read {path}: {fault.strerror}") from None
+def _parsed(raw: bytes, path: Path) -> Any:
     try:
         text = raw.decode("utf-8")
         return json.loads(text, parse_constant=_refuse)

@@ -14,10 +14,18 @@ from calc.errors import ProfileError
 from calc.measure import run_file
 from calc.measure.statistics import log_interval, median
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+#: Times, rates and amounts; beyond these bounds nothing was measured, and sums and ratios of what lies within stay finite.
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
+Interval = tuple[Positive, Positive]
+Shape = dict[str, NotNegative]
 _AGAIN = "a run file is used as measured; measure again"
 _SLACK = 1e-9
+
+
+class _Note(msgspec.Struct):
+    code: str
+    message: str
 
 
 class _Round(msgspec.Struct):
@@ -26,21 +34,32 @@ class _Round(msgspec.Struct):
     preempted_s: list[Positive]
     median_s: Positive
     quiet: bool
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    labels: dict[str, float] = {}
 
 
 class _Timed(msgspec.Struct, kw_only=True):
     id: str
-    shape: dict[str, Any]
+    shape: Shape
+    parameters: dict[str, Any]
+    parts: list[tuple[str, Annotated[int, msgspec.Meta(ge=1)]]]
     dtype: str
     flops: NotNegative
     bytes: NotNegative
     rounds: list[_Round]
     time_s: Positive | None
-    interval_s: tuple[Positive, Positive] | None
+    interval_s: Interval | None
     minimum_s: Positive | None
+    labels: list[str]
+    warnings: list[_Note]
     status: Literal["ok", "noisy", "unreliable", "failed"]
-    launches: int = 1
-    kernel: str | None = None
+    kernel: str | None
+    launches: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+    failure: str | None = None
 
 
 class _Case(_Timed, kw_only=True):
@@ -54,7 +73,20 @@ class _Ceiling(_Timed, kw_only=True):
     name: str
     chosen: bool
     value: Positive | None
+    best: Positive | None
+    value_interval: Interval | None
     unit: str | None
+
+
+class _Bytes(msgspec.Struct):
+    """Traffic of an operator by what is moved."""
+
+    weight: NotNegative
+    activation: NotNegative
+    kv_read: NotNegative
+    kv_write: NotNegative
+    state: NotNegative
+    compulsory: NotNegative
 
 
 class _Operator(msgspec.Struct, kw_only=True):
@@ -62,16 +94,18 @@ class _Operator(msgspec.Struct, kw_only=True):
     operation: str
     op_class: str
     count: Annotated[int, msgspec.Meta(ge=1)]
-    shape: dict[str, Any]
+    shape: Shape
     case_id: str | None
     compute_dtype: str
     weight_format: str
     flops: NotNegative
     bytes: NotNegative
-    bytes_by_kind: dict[str, float]
+    bytes_by_kind: _Bytes
     predicted_s: Positive | None
     datasheet_s: NotNegative | None
-    launches: int = 1
+    launches: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+    layers: str | None = None
+    note: str | None = None
 
 
 class _Datasheet(msgspec.Struct, kw_only=True):
@@ -97,10 +131,25 @@ class _Links(msgspec.Struct, kw_only=True):
     cases: list[_Link]
 
 
+class _Device(msgspec.Struct, kw_only=True):
+    name: str | None = None
+    sm_count: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
+
+
+class _Environment(msgspec.Struct, kw_only=True):
+    device: _Device = msgspec.field(default_factory=_Device)
+    started: str | None = None
+
+
+class _Model(msgspec.Struct, kw_only=True):
+    id: str
+    name: str
+
+
 class _Run(msgspec.Struct, kw_only=True):
     complete: bool
-    model: dict[str, Any]
-    environment: dict[str, Any]
+    model: _Model
+    environment: _Environment
     settings: dict[str, Any]
     ceilings: list[_Ceiling]
     cases: list[_Case]
@@ -109,12 +158,14 @@ class _Run(msgspec.Struct, kw_only=True):
     hardware: _Datasheet | None = None
     collectives: _Links | None = None
     not_measured: list[str] = []
-    warnings: list[dict[str, str]] = []
+    noisy: list[str] = []
+    warnings: list[_Note] = []
 
 
 def load(path: Path) -> tuple[dict[str, Any], str]:
     """A run file as data, with its hash. Raises ProfileError for what is no run file of a known schema, lacks a part, or was edited."""
-    run = run_file.read(path)
+    raw = run_file.content(path)
+    run = run_file.parsed(raw, path)
     if "operators" not in run:
         raise ProfileError(f"{path}: operators: missing, this run was written by an earlier version", _AGAIN)
     try:
@@ -124,15 +175,21 @@ def load(path: Path) -> tuple[dict[str, Any], str]:
     for group in ("ceilings", "cases"):
         for index, one in enumerate(getattr(parsed, group)):
             wrong = _contradiction(one)
+            if isinstance(one, _Ceiling) and one.chosen and None in (one.unit, one.value):
+                wrong = "value: a chosen ceiling has a value and a unit"
             if wrong:
                 raise ProfileError(f"{path}: {group}[{index}].{wrong}", _AGAIN)
     ids = {c.id for c in parsed.cases}
     for index, operator in enumerate(parsed.operators):
         if operator.case_id is not None and operator.case_id not in ids:
             raise ProfileError(f"{path}: operators[{index}].case_id: no case {operator.case_id!r}", _AGAIN)
-    if parsed.digest != run_file.digest(run):
+    try:
+        own = run_file.digest(run)
+    except ValueError:  # a number like 1e999
+        raise ProfileError(f"{path}: a number is too large", _AGAIN) from None
+    if parsed.digest != own:
         raise ProfileError(f"{path}: digest: the file was edited after it was written", _AGAIN)
-    return run, hashlib.sha256(path.read_bytes()).hexdigest()
+    return run, hashlib.sha256(raw).hexdigest()
 
 
 def _place(fault: str) -> str:

@@ -90,7 +90,7 @@ def folders(kind: Kind, profiles_dir: str | None = None) -> list[Path]:
         if given:
             base = Path(given)
             if not base.is_dir():
-                raise ProfileError(f"{given}: no such folder of profiles")
+                raise ProfileError(f"{given}: no such folder of profiles", "name a folder that holds .yaml profiles")
             wanted.append(base / f"{kind}_profiles" if (base / f"{kind}_profiles").is_dir() else base)
     wanted += [Path(f"{kind}_profiles"), user_folder() / f"{kind}_profiles", bundled_folder(kind)]
     found: dict[Path, Path] = {}

@@ -13,7 +13,8 @@ import msgspec
 
 from calc.profiles.schema import Identifier, Source, Strict, Text
 
-Share = Annotated[float, msgspec.Meta(gt=0, le=1000)]  # above 1 is kept and flagged: the datasheet or a count is wrong
+#: Below a millionth nothing is a kernel; above 1 is kept and flagged: the datasheet or a count is wrong.
+Share = Annotated[float, msgspec.Meta(ge=1e-6, le=1000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=10)]
 
 

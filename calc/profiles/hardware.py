@@ -11,6 +11,9 @@ import msgspec
 
 from calc.profiles.schema import Count, Dimension, Identifier, Positive, Source, Strict, Text
 
+#: A figure of a datasheet in its unit (10^12 operations/s, GB/s, GB, MiB, W, MHz). A millionth of any is below every machine; smaller ones
+#: are typing errors whose times would overflow.
+Figure = Annotated[float, msgspec.Meta(ge=1e-6, le=1e18)]
 SparseType = Literal["tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"]
 
 
@@ -20,19 +23,19 @@ class PeakDenseTflops(Strict, frozen=True, kw_only=True):
     16-bit and fp8 rows accumulate in fp32; ``*_acc16`` is the rate with fp16 accumulation where it differs.
     """
 
-    fp64: Positive | None = None
-    fp64_matrix: Positive | None = None
-    fp32: Positive | None = None
-    tf32: Positive | None = None
-    fp16: Positive | None = None
-    fp16_acc16: Positive | None = None
-    bf16: Positive | None = None
-    fp8: Positive | None = None
-    fp8_acc16: Positive | None = None
-    fp6: Positive | None = None
-    fp4: Positive | None = None
-    int8: Positive | None = None
-    int4: Positive | None = None
+    fp64: Figure | None = None
+    fp64_matrix: Figure | None = None
+    fp32: Figure | None = None
+    tf32: Figure | None = None
+    fp16: Figure | None = None
+    fp16_acc16: Figure | None = None
+    bf16: Figure | None = None
+    fp8: Figure | None = None
+    fp8_acc16: Figure | None = None
+    fp6: Figure | None = None
+    fp4: Figure | None = None
+    int8: Figure | None = None
+    int4: Figure | None = None
 
 
 class Interconnect(Strict, frozen=True, kw_only=True):
@@ -40,17 +43,17 @@ class Interconnect(Strict, frozen=True, kw_only=True):
 
     scale_up_name: Text | None = None
     scale_up_link_count: Dimension | None = None  # links of this device; count x rate of one link = the per-direction figure
-    scale_up_gb_per_s_per_direction: Positive | None = None
-    scale_up_gb_per_s_both_directions: Positive | None = None
+    scale_up_gb_per_s_per_direction: Figure | None = None
+    scale_up_gb_per_s_both_directions: Figure | None = None
     scale_up_domain_size: Dimension | None = None
     scale_up_topology: Text | None = None
     pcie_gen: Dimension | None = None
     pcie_lanes: Dimension | None = None
-    pcie_gb_per_s_per_direction: Positive | None = None
+    pcie_gb_per_s_per_direction: Figure | None = None
     host_link_name: Text | None = None
-    host_link_gb_per_s_per_direction: Positive | None = None
+    host_link_gb_per_s_per_direction: Figure | None = None
     scale_out_typical: Text | None = None
-    scale_out_gb_per_s_per_direction_per_device: Positive | None = None
+    scale_out_gb_per_s_per_direction_per_device: Figure | None = None
     scale_out_attachment: Literal["pcie", "on_die", "separate_lanes"] | None = None  # null: behind the PCIe link of the device
 
 
@@ -105,30 +108,30 @@ class HardwareProfile(Strict, frozen=True, kw_only=True):
     compute_capability: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$")] | None = None  # as CUDA numbers it: 9.0
     release_year: Dimension | None = None
     memory_type: Text | None = None
-    memory_capacity_gb: Positive
-    memory_options_gb: list[Positive] | None = None
-    memory_reported_mib: Positive | None = None
+    memory_capacity_gb: Figure
+    memory_options_gb: list[Figure] | None = None
+    memory_reported_mib: Figure | None = None
     memory_reported_bytes: Count | None = None
-    memory_framework_total_mib: Positive | None = None
+    memory_framework_total_mib: Figure | None = None
     memory_reported_source: Text | None = None
     memory_bus_width_bits: Dimension | None = None
-    memory_data_rate_gbit_per_s_per_pin: Positive | None = None
-    memory_bandwidth_gb_per_s: Positive | None
+    memory_data_rate_gbit_per_s_per_pin: Figure | None = None
+    memory_bandwidth_gb_per_s: Figure | None
     last_level_cache_bytes: Count | None = None
     last_level_cache_kind: Text | None = None
     compute_unit_count: Dimension | None = None
     compute_unit_kind: Text | None = None
     shader_count: Dimension | None = None  # fp32 lanes as printed (CUDA cores, stream processors)
     tensor_core_count: Dimension | None = None
-    boost_clock_mhz: Positive | None = None
-    tensor_peak_clock_mhz: Positive | None = None
-    bf16_or_fp16_dense_flops_per_clock_per_unit: Positive | None = None
+    boost_clock_mhz: Figure | None = None
+    tensor_peak_clock_mhz: Figure | None = None
+    bf16_or_fp16_dense_flops_per_clock_per_unit: Figure | None = None
     peak_dense_tflops: PeakDenseTflops
     vendor_sheet_quotes_sparse: bool | None = None
-    peak_sparse_tflops: dict[SparseType, Positive] | None = None  # as the sheet prints them; never used for predictions
+    peak_sparse_tflops: dict[SparseType, Figure] | None = None  # as the sheet prints them; never used for predictions
     fp4_formats: list[Text] | Text | None = None
     interconnect: Interconnect = Interconnect()
-    tdp_w: Positive | None = None
+    tdp_w: Figure | None = None
     tdp_scope: Literal["chip", "module", "board", "soc", "superchip", "socket", "share_of_parent"] | None = None  # what draws tdp_w
     cloud_price_usd_per_hour: Price | None = None
     measured: list[MeasuredCeiling] = []
@@ -139,6 +142,21 @@ class HardwareProfile(Strict, frozen=True, kw_only=True):
     def bandwidth_bytes_per_s(self) -> float | None:
         """Memory bandwidth in bytes per second."""
         return None if self.memory_bandwidth_gb_per_s is None else self.memory_bandwidth_gb_per_s * 1e9
+
+    @property
+    def driver_bytes(self) -> int | None:
+        """Memory as the driver reports it, to the byte where that is known."""
+        return self.memory_reported_bytes or (int(self.memory_reported_mib * 2**20) if self.memory_reported_mib else None)
+
+    def dense_peaks(self) -> dict[str, float]:
+        """Dense peaks in TFLOPS of the types that the device has."""
+        table = self.peak_dense_tflops
+        return {n: v for n in table.__struct_fields__ if (v := getattr(table, n)) is not None}
+
+    def ridge_points(self) -> dict[str, float]:
+        """FLOP per byte above which a kernel of each type is compute-bound; empty where no bandwidth is known."""
+        bandwidth = self.memory_bandwidth_gb_per_s
+        return {n: v * 1e3 / bandwidth for n, v in self.dense_peaks().items()} if bandwidth else {}
 
     def peak_flops_per_s(self, dtype: str) -> float | None:
         """Dense rate in operations per second of a compute dtype, None where the part has none."""

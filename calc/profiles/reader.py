@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -23,6 +25,10 @@ MAX_IMPORT_BYTES = 100 << 20
 MAX_DEPTH = 24
 MAX_NODES = 200_000
 MAX_FAULTS = 40
+_IS_IT = "is this a profile?"
+_KEYS_OF = "`roofcast schema KIND` prints the keys and what they take; KIND is model, hardware, efficiency or scenario"
+_PLAIN = "these files are plain YAML: mappings, lists and values"
+_MAX_SHOWN = 80  # characters of a value in a message
 
 Key = str | int
 Place = tuple[Key, ...]
@@ -52,20 +58,43 @@ class Document:
         return f"{self.name}:{line}:{column}"
 
 
-def read_bytes(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes."""
+def open_file(path: Path, limit: int = MAX_FILE_BYTES, hint: str | None = None, *, pipes: bool = False) -> BinaryIO:
+    """A regular file of at most ``limit`` bytes, opened; with ``pipes`` also a pipe, whose reader keeps the limit. ``hint`` says what
+    the file should be. Raises ProfileError."""
     try:
-        if path.is_dir():
+        kind = path.stat()
+        if stat.S_ISDIR(kind.st_mode):
             raise ProfileError(f"{path}: is a folder, not a file", "name the file inside it")
-        if not path.exists():
-            raise ProfileError(f"{path}: no such file")
-        if not path.is_file():
-            raise ProfileError(f"{path}: is not a regular file")
-        if path.stat().st_size > limit:
-            raise ProfileError(f"{path}: {path.stat().st_size:,} bytes; at most {limit:,} are read", "is this a profile?")
-        return path.read_bytes()
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        if not stat.S_ISREG(kind.st_mode) and not (pipes and stat.S_ISFIFO(kind.st_mode)):
+            raise ProfileError(f"{path}: is not a regular file", "copy what it gives into a file and name that")
+        if kind.st_size > limit:
+            raise ProfileError(f"{path}: {kind.st_size:,} bytes; at most {limit:,} are read", hint or _IS_IT)
+        return path.open("rb")
+    except FileNotFoundError:
+        raise ProfileError(f"{path}: no such file", _near(path) or "check the spelling and the folder") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or error
+        raise ProfileError(f"{path}: cannot be read: {why}", hint or "check the path and its permissions") from None
+
+
+def _near(path: Path) -> str | None:
+    """Files beside the missing one whose names are like it."""
+    try:
+        return did_you_mean(path.name, islice((p.name for p in path.parent.iterdir()), MAX_NODES))
+    except OSError:
+        return None
+
+
+def read_bytes(path: Path, limit: int = MAX_FILE_BYTES, hint: str | None = None) -> bytes:
+    """The content of a regular file of at most ``limit`` bytes. Raises ProfileError."""
+    with open_file(path, limit, hint) as stream:
+        try:
+            content = stream.read(limit + 1)
+        except OSError as error:
+            raise ProfileError(f"{path}: cannot be read: {error.strerror or error}", hint or _IS_IT) from error
+    if len(content) > limit:  # it grew, or its size is not known beforehand (/proc)
+        raise ProfileError(f"{path}: more than {limit:,} bytes; no more are read", hint or _IS_IT)
+    return content
 
 
 def sha256(content: bytes) -> str:
@@ -80,7 +109,7 @@ def parse_yaml(content: bytes, name: str) -> Document:
     """
     import yaml
 
-    def fail(mark: Any, message: str, hint: str | None = None) -> ProfileError:
+    def fail(mark: Any, message: str, hint: str = _PLAIN) -> ProfileError:
         return ProfileError(f"{name}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
 
     try:
@@ -96,11 +125,11 @@ def parse_yaml(content: bytes, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise ProfileError(f"{place}: {error.problem or 'not valid YAML'}") from error
+        raise ProfileError(f"{place}: {error.problem or 'not valid YAML'}", _PLAIN) from error
     except yaml.YAMLError as error:
-        raise ProfileError(f"{name}:1:1: not valid YAML: {str(error).splitlines()[0]}") from error
+        raise ProfileError(f"{name}:1:1: not valid YAML: {str(error).splitlines()[0]}", _PLAIN) from error
     except RecursionError as error:
-        raise ProfileError(f"{name}:1:1: nested deeper than {MAX_DEPTH} levels") from error
+        raise ProfileError(f"{name}:1:1: nested deeper than {MAX_DEPTH} levels", _PLAIN) from error
     return Document(builder.root, builder.places, name)
 
 
@@ -164,13 +193,13 @@ class _Builder:
         key = self.keys[-1]
         if key is None:
             if not is_scalar or not isinstance(value, (str, int)) or isinstance(value, bool):
-                raise self.fail(mark, f"a key must be a word, not {value!r}")
+                raise self.fail(mark, f"a key must be a word, not {_shown(value)}")
             key = str(value)
             if key == "<<":
                 raise self.fail(mark, "merge keys are not allowed", "write the values out")
             if key in container:
                 first = self.places[(*place, key)][0]
-                raise self.fail(mark, f"key {key!r} stands twice; the first is on line {first}")
+                raise self.fail(mark, f"key {_shown(key)} stands twice; the first is on line {first}", "keep one of them")
             container[key] = None
             self.places[(*place, key)] = here
             self.keys[-1] = key
@@ -199,7 +228,7 @@ def convert(document: Document, schema: type[T], cross_check: CrossCheck[T] | No
     data = document.data
     if not isinstance(data, dict):
         kind = "is empty" if data is None else f"holds a {type(data).__name__}"
-        raise ProfileError(f"{document.at(())}: the file {kind}; a mapping of keys was expected")
+        raise ProfileError(f"{document.at(())}: the file {kind}; a mapping of keys was expected", _KEYS_OF)
     try:
         result = msgspec.convert(data, schema)
     except msgspec.ValidationError as error:
@@ -214,7 +243,7 @@ def convert(document: Document, schema: type[T], cross_check: CrossCheck[T] | No
 
 def _as_error(faults: list[str]) -> ProfileError:
     more = f" (and {len(faults) - 1} more fault{'s' if len(faults) > 2 else ''})" if len(faults) > 1 else ""
-    hint = "\n".join(faults[1:MAX_FAULTS]) or None
+    hint = "\n".join(faults[1:MAX_FAULTS]) or _KEYS_OF
     return ProfileError(faults[0] + more, hint, faults)
 
 
@@ -235,7 +264,7 @@ def _all_faults(document: Document, schema: type[Any], message: str) -> list[str
         missing = re.match(r"Object missing required field `(.*)`", text)
         if unknown:
             near = did_you_mean(unknown[1], _vocabulary(schema, "fields"))
-            faults.append(f"{document.at((*place, unknown[1]))}: unknown key {unknown[1]!r}" + (f"; {near}" if near else ""))
+            faults.append(f"{document.at((*place, unknown[1]))}: unknown key {_shown(unknown[1])}" + (f"; {near}" if near else ""))
             here = (*here, unknown[1])
         elif not missing:
             faults.append(f"{document.at(place)}: {_dotted(place)}{_plainly(text, rest.data, here, schema)}")
@@ -327,9 +356,15 @@ def _plainly(text: str, data: Any, place: Place, schema: type[Any]) -> str:
     value = _look_up(data, place)
     if text.startswith(("Invalid value", "Invalid enum value")):
         near = did_you_mean(str(value), _vocabulary(schema, "values"))
-        return f"unknown value {value!r}" + (f"; {near}" if near else "")
+        return f"unknown value {_shown(value)}" + (f"; {near}" if near else "")
     said = text[0].lower() + text[1:]
-    return said + ("" if isinstance(value, (dict, list)) or "got" not in text else f" ({value!r})")
+    return said + ("" if isinstance(value, (dict, list)) or "got" not in text else f" ({_shown(value)})")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, cut where nobody would read it to the end."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
 
 
 def _look_up(data: Any, place: Place) -> Any:

@@ -38,6 +38,7 @@ class DeploymentSpec(Strict, frozen=True, kw_only=True):
     block_size: Amount | None = None
     enable_prefix_caching: bool = False
     gpu_layers: Amount | None = None
+    n_gpu_layers: Amount | None = None  # the same, by its longer name
     cpu_offload_gb: Amount | None = None
     host_memory_bandwidth: Amount | None = None
     speculative_tokens: Amount | None = None
@@ -94,6 +95,10 @@ def faults(content: ScenarioFile) -> list[tuple[tuple[str | int, ...], str]]:
         if scenario.name in names:
             found.append((("scenarios", i, "name"), f"scenario {scenario.name!r} stands twice"))
         names.setdefault(scenario.name, i)
+        if None not in (scenario.deployment.gpu_layers, scenario.deployment.n_gpu_layers):
+            found.append(
+                (("scenarios", i, "deployment", "n_gpu_layers"), "n_gpu_layers is the same as gpu_layers, which is given too")
+            )
         for key, bound in scenario.expect.items():
             if isinstance(bound, Bounds) and bound.at_least is None and bound.at_most is None and bound.equals is None:
                 found.append((("scenarios", i, "expect", key), "says nothing: give at_least, at_most or equals"))

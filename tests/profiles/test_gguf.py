@@ -11,7 +11,7 @@ import pytest
 
 from calc.errors import ProfileError
 from calc.memory.kv_cache import rank_caches
-from calc.memory.weights import largest_stage_bytes
+from calc.memory.weights import stage_bytes
 from calc.numerics import weight_format
 from calc.operators.numbers import plan
 from calc.operators.parameters import count_parameters
@@ -59,7 +59,7 @@ def test_bytes_and_elements_are_those_of_the_file(name, tmp_path):
     assert counted.weights_bytes == bytes_of(model.tensors) == profile.storage.total_bytes
     assert counted.total + beyond == elements_of(model.tensors) == profile.parameters.total
     if profile.next_token_layers is None:
-        assert largest_stage_bytes(profile, Sharding(), numbers)[0] == counted.weights_bytes
+        assert sum(stage_bytes(profile, Sharding(), numbers, 0).values()) == counted.weights_bytes
 
 
 @pytest.mark.parametrize("name", [name for name, make in MODELS.items() if make()[1]])

@@ -45,7 +45,7 @@ def import_config(
         storage = storage_of(root, text, draft, quantization)
         profile = _profile(draft, root.word("model_type") or model_type, hub_id or _name_in(root) or "imported-model", storage)
     except RecursionError as error:
-        raise ProfileError(f"{document.name}: nested too deeply") from error
+        raise ProfileError(f"{document.name}: nested too deeply", "is this a config.json?") from error
     warn_of_unread(root)
     if text is not root:
         warn_of_unread(text)

@@ -23,6 +23,7 @@ from calc.profiles.importers.hf_config import CONFIG_NAME, QUANT_CONFIG_NAME, im
 from calc.profiles.model import ModelProfile
 from calc.profiles.schema import Source
 
+_DAMAGED = "the file is damaged or not what its name says; fetch it again"
 _SOURCE = re.compile(r"(?P<repository>[\w.-]{1,96}/[\w.-]{1,96})(@(?P<revision>[\w./-]{1,200}))?")
 #: Beyond, each answer would cost hundreds of requests; the index then tells the total.
 MAX_FILES = 64
@@ -155,14 +156,14 @@ class Repository:
         """Tensors of a safetensors file of the repository by its header alone."""
         content = self._start_of(file, _FIRST_BYTES)
         if len(content) < 8:
-            raise ProfileError(f"{file}: too short for a safetensors file")
+            raise ProfileError(f"{file}: too short for a safetensors file", _DAMAGED)
         (length,) = struct.unpack("<Q", content[:8])
         if length > safetensors.MAX_HEADER_BYTES:
-            raise ProfileError(f"{file}: a header of {length:,} bytes; at most {safetensors.MAX_HEADER_BYTES:,} are read")
+            raise ProfileError(f"{file}: a header of {length:,} bytes; at most {safetensors.MAX_HEADER_BYTES:,} are read", _DAMAGED)
         if length + 8 > len(content):
             content = self._start_of(file, length + 8)
         if length + 8 > len(content):
-            raise ProfileError(f"{file}: the header is cut off")
+            raise ProfileError(f"{file}: the header is cut off", _DAMAGED)
         return safetensors.parse_header(content[8 : length + 8], f"hf:{self.name}/{file}")
 
     def _start_of(self, file: str, count: int) -> bytes:

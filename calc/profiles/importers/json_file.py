@@ -59,15 +59,16 @@ def parse_json(content: bytes, name: str) -> JsonDocument:
     except _DuplicateKeyError as error:
         lines = _occurrences(text, error.key)
         where = f"{name}:{lines[-1]}" if lines else name
-        raise ProfileError(f"{where}: key {error.key!r} stands twice; the first is on line {lines[0] if lines else 1}") from error
+        first = lines[0] if lines else 1
+        raise ProfileError(f"{where}: key {error.key!r} stands twice; the first is on line {first}", "keep one of them") from error
     except json.JSONDecodeError as error:
         raise ProfileError(f"{name}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}", "is the file cut off?") from error
     except RecursionError as error:
-        raise ProfileError(f"{name}: nested too deeply") from error
+        raise ProfileError(f"{name}: nested too deeply", "is this a config.json?") from error
     except ValueError as error:  # NaN, or an integer of thousands of digits
-        raise ProfileError(f"{name}: not valid JSON: {str(error).partition(';')[0]}") from error
+        raise ProfileError(f"{name}: not valid JSON: {str(error).partition(';')[0]}", "JSON holds finite numbers") from error
     if not isinstance(data, dict):
-        raise ProfileError(f"{name}:1: holds a {type(data).__name__}; an object of keys was expected")
+        raise ProfileError(f"{name}:1: holds a {type(data).__name__}; an object of keys was expected", "is this a config.json?")
     return JsonDocument(data, name, text)
 
 

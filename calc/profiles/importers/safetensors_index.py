@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from calc.errors import ProfileError
 from calc.profiles.importers.json_file import MAX_INDEX_BYTES, parse_json, read_json
 
+_DAMAGED = "the file is damaged or not what its name says; fetch it again"
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format itself
@@ -58,7 +59,9 @@ def read_index(path: Path) -> Index:
     if isinstance(total, float) and total.is_integer():
         total = int(total)
     if total is not None and (isinstance(total, bool) or not isinstance(total, int) or not 0 < total < 1 << 50):
-        raise ProfileError(f"{document.at('metadata', 'total_size')}: metadata.total_size is not a number of bytes: {total!r:.60}")
+        raise ProfileError(
+            f"{document.at('metadata', 'total_size')}: metadata.total_size is not a number of bytes: {total!r:.60}", _DAMAGED
+        )
     for name, file in weights.items():
         if not isinstance(file, str) or not re.fullmatch(r"[\w.-]{1,200}\.safetensors", file):
             raise ProfileError(
@@ -74,7 +77,7 @@ def read_header(path: Path) -> list[Tensor]:
         with path.open("rb") as file:
             start = file.read(8)
             if len(start) < 8:
-                raise ProfileError(f"{path}: {size} bytes: too short for a safetensors file")
+                raise ProfileError(f"{path}: {size} bytes: too short for a safetensors file", _DAMAGED)
             (length,) = struct.unpack("<Q", start)
             if length > MAX_HEADER_BYTES:
                 raise ProfileError(
@@ -86,7 +89,7 @@ def read_header(path: Path) -> list[Tensor]:
                 )
             content = file.read(length)
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}", _DAMAGED) from error
     return parse_header(content, str(path), size - 8 - length)
 
 
@@ -95,14 +98,14 @@ def parse_header(content: bytes, name: str, data_bytes: int | None = None) -> li
     data = parse_json(content.rstrip(b" "), name).data
     data.pop("__metadata__", None)
     if len(data) > MAX_TENSORS:
-        raise ProfileError(f"{name}: {len(data):,} tensors; at most {MAX_TENSORS:,} are read")
+        raise ProfileError(f"{name}: {len(data):,} tensors; at most {MAX_TENSORS:,} are read", _DAMAGED)
     spans: list[tuple[int, int]] = []
     tensors = [_tensor(key, entry, name, spans) for key, entry in data.items()]
     spans.sort()
     end = 0
     for first, last in spans:
         if first < end:
-            raise ProfileError(f"{name}: two tensors share the bytes at {first:,}")
+            raise ProfileError(f"{name}: two tensors share the bytes at {first:,}", _DAMAGED)
         end = last
     if data_bytes is not None and end > data_bytes:
         raise ProfileError(f"{name}: tensors end at byte {end:,} of {data_bytes:,}", "is the file cut off?")
@@ -112,19 +115,19 @@ def parse_header(content: bytes, name: str, data_bytes: int | None = None) -> li
 def _tensor(key: str, entry: Any, name: str, spans: list[tuple[int, int]]) -> Tensor:
     where = f"{name}: tensor {key[:80]!r}"
     if not isinstance(entry, dict):
-        raise ProfileError(f"{where} is not described by an object")
+        raise ProfileError(f"{where} is not described by an object", _DAMAGED)
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     bits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise ProfileError(f"{where} has the unknown dtype {dtype!r:.40}", "known: " + ", ".join(DTYPE_BITS))
     if not _whole_numbers(shape, 64) or not _whole_numbers(offsets, 2) or len(offsets) != 2:
-        raise ProfileError(f"{where} has no valid shape and data_offsets")
+        raise ProfileError(f"{where} has no valid shape and data_offsets", _DAMAGED)
     elements = 1
     for width in shape:
         elements *= width
     first, last = offsets
     if last - first != -(-elements * bits // 8) or elements > 1 << 50:
-        raise ProfileError(f"{where} holds {elements:,} elements of {dtype} in {last - first:,} bytes")
+        raise ProfileError(f"{where} holds {elements:,} elements of {dtype} in {last - first:,} bytes", _DAMAGED)
     if elements:
         spans.append((first, last))
     return Tensor(key, str(dtype), elements, last - first)

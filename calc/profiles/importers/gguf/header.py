@@ -15,6 +15,7 @@ from typing import Any
 from calc.errors import ProfileError
 from calc.profiles.importers.gguf.tensor_types import TYPES, Tensor, block_of
 
+_DAMAGED = "the file is damaged or not what its name says; fetch it again"
 MAGIC = b"GGUF"
 MAX_HEADER_BYTES = 100_000_000
 MAX_KEYS = 100_000
@@ -71,13 +72,13 @@ def _start_of(path: Path, count: int) -> tuple[bytes, int]:
         if path.is_dir():
             raise ProfileError(f"{path}: is a folder, not a file", "name the .gguf file inside it")
         if not path.exists():
-            raise ProfileError(f"{path}: no such file")
+            raise ProfileError(f"{path}: no such file", "check the spelling and the folder")
         if not path.is_file():
-            raise ProfileError(f"{path}: is not a regular file")
+            raise ProfileError(f"{path}: is not a regular file", "copy what it gives into a file and name that")
         with path.open("rb") as file:
             return file.read(count), path.stat().st_size
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}", _DAMAGED) from error
 
 
 def parse_header(content: bytes, name: str, size: int) -> Header:
