@@ -10,8 +10,8 @@ from calc.commands import options as opt
 from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
-    from calc.serving.plan.option import GoalName
-    from calc.serving.plan.search import Question
+    from calc.serving.launch.command import Launch
+    from calc.serving.plan.search import GoalName, Question
 
 _LISTS = {
     "tensor_parallel_size": "Tensor parallel sizes to try. Default: all that divide and that the links allow.",
@@ -52,12 +52,12 @@ _WANTED = (
 )  # fmt: skip
 
 
-@opt.takes(_WANTED, _VARIED, served.SPECULATION, _FIXED, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(_WANTED, _VARIED, served.SPECULATION, _FIXED, opt.OUTPUT, opt.VERBOSE, opt.PICTURE, opt.EXPLAIN)
 def plan(model: opt.MODEL, **options: Any) -> None:
     """The cheapest deployments that carry a load within latency objectives, why cheaper ones fail, and how to start them."""
     from calc.commands import output
     from calc.report import explain, pictures, records
-    from calc.report import plan as report
+    from calc.report.plan import record as report
     from calc.serving.plan.apart import apart
     from calc.serving.plan.search import plan as search
 
@@ -67,9 +67,9 @@ def plan(model: opt.MODEL, **options: Any) -> None:
     separate = apart(found) if options.get("disaggregated") else None
     if options.get("engine_args"):
         if not found.answers:
-            _say_none(found)
+            _say(f"error: {report.verdict(found)}")
             raise typer.Exit(1)
-        output.write(str(report.command(found.answers[0])) + "\n", options.get("output"))
+        output.write(_command(report.command(found.answers[0])) + "\n", options.get("output"))
         return
     output.emit(
         options,
@@ -85,21 +85,33 @@ def plan(model: opt.MODEL, **options: Any) -> None:
         raise typer.Exit(1)
 
 
-def _say_none(found: Any) -> None:
+def _command(started: Launch) -> str:
+    """The command of an engine; what it cannot say goes to standard error. Raises UsageError where the engine has none."""
+    from calc.errors import UsageError
+
+    if not started.words:
+        why, _, hint = started.notes[0].partition(": choose")
+        raise UsageError(why, f"choose{hint}")
+    for note in started.notes:
+        _say(f"notice: {note}")
+    return str(started)
+
+
+def _say(text: str) -> None:
     import sys
 
-    from calc.report.plan import verdict
-
-    print(f"error: {verdict(found)}", file=sys.stderr)
+    print(text, file=sys.stderr)
 
 
 def _question(model: str, options: dict[str, Any]) -> Question:
+    from functools import partial
+
     import calc
     from calc import units
     from calc.commands import lengths, lists
     from calc.errors import UsageError
     from calc.serving import cost
-    from calc.serving.plan.option import Demand, Objectives
+    from calc.serving.load.objectives import HEADROOM, LEAST_S, Demand, Objectives
     from calc.serving.plan.search import Question
 
     if options.get("hardware") is None:
@@ -109,30 +121,32 @@ def _question(model: str, options: dict[str, Any]) -> Question:
     hardware = {name: calc.load_hardware(name, profiles_dir) for name in names}
     distinct = {h.profile.id: h for h in hardware.values()}
     traffic = lengths.traffic(options.get("input_len"), options.get("output_len"), options.get("cached_len"), options.get("trace"))
+    served.one_load(options)
     rate = _number(options, "request_rate", units.parse_rate)
     concurrency = options.get("concurrency")
-    if rate is not None and concurrency is not None:
-        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
     goal = _goal(options)
     users = None if concurrency is None else units.parse_count(concurrency, "--concurrency", maximum=1 << 24)
     if rate is None and users is None:
         rate = traffic.request_rate
         users = 1 if rate is None and goal != "throughput" else None
     if rate is not None and rate <= 0:
-        raise UsageError("--request-rate must be above 0")
+        raise UsageError("--request-rate must be above 0", "requests per second, like 2.5; leave it out for one user alone")
+    if options.get("disaggregated") and options.get("engine_args"):
+        raise UsageError(
+            "--engine-args prints the command of one kind of replica; --disaggregated has two",
+            "leave one of them out",
+        )
     if options.get("disaggregated") and rate is None:
         raise UsageError(
             "--disaggregated needs --request-rate", "say how many requests per second prefill and decode have to carry"
         )
     share = options.get("headroom")
-    headroom = (
-        0.2
-        if share is None
-        else 0.0
-        if share.strip().rstrip("%") in ("0", "0.0")
-        else units.parse_fraction(share, "--headroom", maximum=0.95)
-    )
-    objectives = Objectives(*(_number(options, n, units.parse_seconds) for n in ("ttft_slo", "tpot_slo", "e2e_slo")))
+    headroom = HEADROOM if share is None else units.parse_fraction(share, "--headroom", maximum=0.95, zero=True)
+    limit = partial(units.parse_seconds, minimum=LEAST_S)
+    objectives = Objectives(*(_number(options, n, limit) for n in ("ttft_slo", "tpot_slo", "e2e_slo")))
+    if objectives.tpot_s is not None and objectives.tpot_s > _SLOWEST_TPOT_S:
+        stated = options["tpot_slo"]
+        raise UsageError(f"--tpot-slo {stated} allows {objectives.tpot_s:g} s for each token", "name the unit, for example 50ms")
     return Question(
         model=calc.load_model(model, profiles_dir),
         hardware=tuple(distinct.values()),
@@ -145,6 +159,10 @@ def _question(model: str, options: dict[str, Any]) -> Question:
         space=_space(options, traffic.longest),
         top=units.parse_count(options.get("top") or "5", "--top", maximum=1000),
     )
+
+
+#: Slower tokens are no objective but a number whose unit was left out.
+_SLOWEST_TPOT_S = 10.0
 
 
 def _number(options: dict[str, Any], name: str, parse: Any) -> float | None:
@@ -190,7 +208,10 @@ def _space(options: dict[str, Any], longest: int) -> Any:
     base = opt.deployment_options({k: v for k, v in options.items() if k not in _LISTS})
     limit = base.memory.max_model_len
     if limit is not None and limit < longest:
-        raise UsageError(f"--max-model-len {limit:,} is shorter than the longest request of {longest:,} tokens")
+        raise UsageError(
+            f"--max-model-len {limit:,} is shorter than the longest request of {longest:,} tokens",
+            f"at least --max-model-len {longest}",
+        )
     return Space(
         base=base,
         quantizations=words("quantization", None),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from calc.memory.capacity import Capacity as Capacity
 from calc.memory.kv_cache import RankCache, rank_caches
 from calc.memory.options import MemoryOptions as MemoryOptions
 from calc.memory.term import Term as Term
-from calc.memory.weights import stages
+from calc.memory.term import given
 from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.profiles.hardware import REPORTED_SHARE, HardwareProfile
@@ -21,6 +19,10 @@ Warnings = tuple[tuple[str, str], ...]
 
 #: CUDA reports less than the driver: the driver's own reserve, GiB (least, usual) and the share it never exceeds (61 profiles).
 _DRIVER_RESERVE_GIB, _DRIVER_RESERVE_SHARE = 0.45, 0.025
+#: Evidence of a total memory, and the keys of a profile that it may come from; the marketing GiB else.
+_FRAMEWORK, _LESS_RESERVE, _DRIVER = "reported to the framework", "driver total less its reserve", "reported by the driver"
+_REPORTED = ("memory_reported_bytes", "memory_reported_mib")
+MEMORY_KEYS = {_FRAMEWORK: ("memory_framework_total_mib",), _LESS_RESERVE: _REPORTED, _DRIVER: _REPORTED}
 #: Share of a unified memory that the operating system leaves to the GPU by default: low, expected, high (Apple's default working set
 #: is two thirds of small and three quarters of large memories). CUDA reports nearly all of it as total memory (Jetson Orin 0.934).
 UNIFIED_SHARE = (0.65, 0.75, 0.90)
@@ -58,9 +60,13 @@ class MemoryQuestion:
             draft_layers=self.options.draft_layers,
         )
 
-    def stage_names(self) -> list[list[str]]:
-        """Layer kinds of every stage."""
-        return stages(self.model, self.sharding, self.options.pipeline_layers)
+    def rank_cache_bytes(self, context: int) -> float:
+        """Ideal bytes of one sequence on the rank that holds most of it."""
+        return max((float(c.ideal_bytes(context)) for c in self.caches()), default=0.0)
+
+    def cache_bytes(self, context: int) -> float:
+        """Ideal bytes of one sequence over the ranks of a replica."""
+        return sum(float(c.ideal_bytes(context)) for c in self.caches()) * self.sharding.tensor
 
     def device(self, stage: int) -> HardwareProfile:
         """The device of a stage."""
@@ -73,16 +79,7 @@ class MemoryQuestion:
 
 def given_or(value: int | None, name: str, otherwise: Term) -> Term:
     """The user's figure in place of the law's."""
-    return otherwise if value is None else Term(name, value, "given")
-
-
-def remainder(usable: Term, taken: Iterable[Term], name: str = "kv_cache") -> Term:
-    """What is left of ``usable``. Spreads of independent terms add in quadrature: not all of them are at their worst at once."""
-    taken = list(taken)
-    rest = usable.bytes - sum(t.bytes for t in taken)
-    less = math.hypot(usable.bytes - usable.least, *(t.most - t.bytes for t in taken))
-    more = math.hypot(usable.most - usable.bytes, *(t.bytes - t.least for t in taken))
-    return Term(name, max(0, rest), "what is left", max(0, int(rest - less)), max(0, int(rest + more)))
+    return otherwise if value is None else given(name, value)
 
 
 def device_memory(question: MemoryQuestion, *, framework: bool, stage: int = 0) -> tuple[Term, Warnings]:
@@ -90,18 +87,16 @@ def device_memory(question: MemoryQuestion, *, framework: bool, stage: int = 0) 
     their utilisation). Where no driver figure is known the marketing GiB give a range."""
     hardware, options = question.device(stage), question.options
     if options.gpu_memory_bytes is not None:
-        return Term("gpu_memory", options.gpu_memory_bytes, "given"), ()
+        return given("gpu_memory", options.gpu_memory_bytes), ()
     if framework and hardware.memory_framework_total_mib:
-        return Term("gpu_memory", int(hardware.memory_framework_total_mib * 2**20), "reported to the framework"), ()
-    reported = hardware.memory_reported_bytes or (
-        int(hardware.memory_reported_mib * 2**20) if hardware.memory_reported_mib else None
-    )
+        return Term("gpu_memory", int(hardware.memory_framework_total_mib * 2**20), _FRAMEWORK), ()
+    reported = hardware.driver_bytes
     if reported and framework and hardware.compute_capability:
         reserve = min(_DRIVER_RESERVE_GIB * GIB, _DRIVER_RESERVE_SHARE * reported)
         low = int(reported * (1 - _DRIVER_RESERVE_SHARE))
-        return Term("gpu_memory", int(reported - reserve), "driver total less its reserve", low, reported), ()
+        return Term("gpu_memory", int(reported - reserve), _LESS_RESERVE, low, reported), ()
     if reported:
-        return Term("gpu_memory", reported, "reported by the driver"), ()
+        return Term("gpu_memory", reported, _DRIVER), ()
     return _marketing_memory(hardware, framework)
 
 

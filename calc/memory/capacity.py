@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from calc.arrays import Number, minimum
-from calc.memory.kv_cache import RankCache, largest_context
+from calc.memory.kv_cache import largest_context
+from calc.memory.rank import Rank
+from calc.memory.share import Share
 from calc.memory.term import Figure, Term
 from calc.operators.step import is_encoder_only, step_operators
 from calc.operators.work import decode
@@ -17,58 +19,10 @@ if TYPE_CHECKING:
     from calc.memory.budget import MemoryQuestion
 
 
-class Pool(Protocol):
-    """How an engine cuts the cache memory of one rank. ``kv_bytes`` is that memory, ``context`` the tokens of a request."""
-
-    @property
-    def cache(self) -> RankCache:
-        """What the layers of the rank keep."""
-        ...
-
-    @property
-    def block_tokens(self) -> int:
-        """Tokens per block."""
-        ...
-
-    def blocks(self, kv_bytes: int) -> int:
-        """Blocks in the pool."""
-        ...
-
-    def printed_tokens(self, kv_bytes: int, length: int) -> int:
-        """The token count that the engine prints, ``length`` being the longest sequence it allows."""
-        ...
-
-    def printed_concurrency(self, kv_bytes: int, length: int) -> float:
-        """Requests of ``length`` tokens at once, as the engine prints it."""
-        ...
-
-    def concurrency(self, kv_bytes: int, context: Number, prefix: int = 0) -> Number:
-        """Requests of ``context`` tokens that find room at once, ``prefix`` tokens of each being shared; not rounded down."""
-        ...
-
-    def reserved_bytes(self, context: int) -> float:
-        """Bytes set aside for one request."""
-        ...
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One rank of a pipeline stage: total memory, what is taken, what is left for the cache and how that is cut."""
-
-    stage: int
-    memory: Term
-    taken: tuple[Term, ...]
-    kv: Term
-    pool: Pool
-
-    def term(self, name: str) -> int:
-        """Bytes of a taken term, 0 where there is none."""
-        return sum(t.bytes for t in self.taken if t.name == name)
-
-
 @dataclass(frozen=True)
 class Capacity:
-    """What one deployment holds. Figures are per GPU where the name says so; see the interface's JSON keys of the same names.
+    """What one deployment holds, by the rank that ``ruling`` names. Figures are per GPU where the name says so; see the interface's
+    JSON keys of the same names.
 
     A replica of ``data_ranks`` groups of ranks with requests of their own holds so many times what one group does: sequences and
     concurrency are those of all, ``max_num_seqs`` and tokens those of one, as its engine prints and limits them.
@@ -101,12 +55,29 @@ class Capacity:
     max_context_tokens: int
     kv_bytes_per_sequence: dict[str, float]
     terms: tuple[Term, ...]
+    share: Share
+    ruling: Rank = field(repr=False, compare=False)
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     warnings: tuple[tuple[str, str], ...] = ()
     printed: tuple[Figure, ...] = ()
     ranks: tuple[Rank, ...] = field(default=(), repr=False, compare=False)
     data_ranks: int = 1
+
+    @property
+    def loaded(self) -> bool:
+        """Whether every rank has its weights and something left for the cache."""
+        return all(r.loaded for r in self.ranks)
+
+    @property
+    def fixed_bytes_per_gpu(self) -> int:
+        """What the rank that rules takes beside the cache."""
+        return self.ruling.fixed_bytes
+
+    @property
+    def limit_bytes_per_gpu(self) -> int:
+        """What its terms and the cache take together at most."""
+        return self.share.limit_bytes(self.ruling.memory, self.ruling.taken)
 
     @property
     def sequence_limit(self) -> int | None:
@@ -120,7 +91,7 @@ class Summary:
 
     engine: str
     version: str
-    utilization: float
+    share: Share
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     warnings: tuple[tuple[str, str], ...] = ()
@@ -145,13 +116,12 @@ def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> C
         int(least(lambda r, b=budget: r.pool.printed_tokens(getattr(r.kv, b), length)))  # type: ignore[misc]
         for budget in ("bytes", "least", "most")
     ]
-    loaded = all(r.kv.bytes > 0 for r in ranks)
     return Capacity(
-        fits=loaded and all(_holds(r, length) for r in ranks),
+        fits=all(r.loaded and _holds(r, length) for r in ranks),
         engine=summary.engine,
         engine_version=summary.version,
         max_model_len=length,
-        gpu_memory_utilization=summary.utilization,
+        gpu_memory_utilization=summary.share.value,
         capacity_bytes_per_gpu=ruling.memory.bytes,
         weights_bytes_per_gpu=ruling.term("weights"),
         activation_bytes_per_gpu=ruling.term("activation"),
@@ -171,6 +141,8 @@ def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> C
         max_context_tokens=largest_context(lambda c: all(_holds(r, c) for r in ranks)),
         kv_bytes_per_sequence=bytes_per_sequence(question, length, [r.pool.reserved_bytes(length) for r in ranks]),
         terms=(ruling.memory, *ruling.taken, ruling.kv),
+        share=summary.share,
+        ruling=ruling,
         max_num_seqs=summary.max_num_seqs,
         max_num_batched_tokens=summary.max_num_batched_tokens,
         warnings=summary.warnings,
@@ -201,14 +173,14 @@ def group_concurrency(capacity: Capacity, context: Number, prefix: int = 0) -> N
 
 def mixed_concurrency(capacity: Capacity, lengths: Sequence[tuple[float, int]], prefix: int = 0, *, least: bool = False) -> float:
     """Requests that find room when a share of them has each length: (share, tokens). ``least``: in the least cache memory that the
-    evidence allows. A request takes the inverse of how many like it would fit."""
+    evidence allows. A request takes the inverse of how many like it would fit; without a cache memory does not limit them."""
     rooms = []
     for rank in capacity.ranks:
         if rank.pool.cache.layers:
             kv_bytes = rank.kv.least if least else rank.kv.bytes
             each = [(share, float(rank.pool.concurrency(kv_bytes, tokens, prefix))) for share, tokens in lengths]
             rooms.append(0.0 if any(n <= 0 for _, n in each) else 1 / sum(share / n for share, n in each))
-    return min(rooms, default=float(capacity.max_num_seqs or 1 << 20)) * capacity.data_ranks
+    return min(rooms, default=math.inf) * capacity.data_ranks
 
 
 def sequences(capacity: Capacity, context: int, prefix: int = 0) -> int:
@@ -224,7 +196,7 @@ def bytes_per_sequence(question: MemoryQuestion, context: int, reserved_per_rank
     stored, recurrent state is read and written back.
     """
     tensor = question.sharding.tensor
-    ideal = sum(float(c.ideal_bytes(context)) for c in question.caches()) * tensor
+    ideal = question.cache_bytes(context)
     if is_encoder_only(question.model):
         return {"ideal": ideal, "reserved": sum(reserved_per_rank) * tensor, "read_per_step": 0.0}
     operators = step_operators(question.model, question.sharding, question.numbers, decode(1, context), evenly=True)

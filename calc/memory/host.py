@@ -53,6 +53,7 @@ def less(question: MemoryQuestion, weights: Term, parts: dict[str, int]) -> Term
         f"{weights.evidence}, without those in host memory",
         weights.least - left,
         weights.most - left,
+        (*weights.parts, ("left in host memory", -left)),
     )
 
 

@@ -5,7 +5,7 @@ Bytes are a function of (tokens, sequences), never a slope times tokens; the inv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -128,12 +128,6 @@ def _draft_names(model: ModelProfile, draft_layers: int | None) -> list[str]:
 def shared_tokens(prefix: int, context: Number) -> Number:
     """Tokens of a request of ``context`` tokens that it shares: never its last one, which every engine computes itself."""
     return minimum(prefix, context - 1)
-
-
-def layers_of(caches: list[RankCache]) -> Iterator[LayerCache]:
-    """Every entry of every stage."""
-    for cache in caches:
-        yield from cache.layers
 
 
 def largest_context(fits: Callable[[int], bool], limit: int = MAX_CONTEXT) -> int:

@@ -23,7 +23,7 @@ class MemoryOptions:
             require(getattr(self, name), name, 1, 1 << 60)
         for name in (
             "kv_cache_bytes", "activation_bytes", "runtime_bytes", "graph_bytes", "cached_tokens", "speculative_tokens",
-            "cpu_offload_bytes", "gpu_layers",
+            "cpu_offload_bytes", "gpu_layers", "draft_layers",
         ):  # fmt: skip
             require(getattr(self, name), name, 0, 1 << 60)
         require(self.host_bandwidth_bytes_per_s, "host_bandwidth_bytes_per_s", 1e6, 1e15)
@@ -59,7 +59,7 @@ class MemoryOptions:
     lora_slots: int = 0
     lora_rank: int | None = None
     max_total_tokens: int | None = None  # upper bound of the pool (SGLang --max-total-tokens, TensorRT-LLM max_tokens)
-    max_attention_window: int | None = None  # TensorRT-LLM: windows are stored as such only when it says so
+    max_attention_window: bool = False  # TensorRT-LLM: windows are stored as such only where the engine is told of them
     window_ratio: float | None = None  # SGLang --swa-full-tokens-ratio
     state_ratio: float | None = None  # SGLang --mamba-full-memory-ratio
     # llama.cpp

@@ -6,16 +6,24 @@ from dataclasses import dataclass
 
 from calc.units import GIB
 
+#: Evidence of what the user states.
+GIVEN = "given"
+
+#: Named shares of a sum, bytes.
+Parts = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of the budget in bytes per GPU. ``low`` and ``high`` where the evidence spreads."""
+    """One term of the budget in bytes per GPU. ``low`` and ``high`` where the evidence spreads; ``parts`` are what the law put
+    together, by name, where it is a sum."""
 
     name: str
     bytes: int
     evidence: str
     low: int | None = None
     high: int | None = None
+    parts: Parts = ()
 
     @property
     def least(self) -> int:
@@ -30,6 +38,11 @@ class Term:
     def scaled(self, name: str, share: float) -> Term:
         """A share of the term."""
         return Term(name, int(self.bytes * share), self.evidence, int(self.least * share), int(self.most * share))
+
+
+def given(name: str, size: int) -> Term:
+    """A term that the user states."""
+    return Term(name, size, GIVEN, parts=((GIVEN, size),))
 
 
 def gib_term(name: str, spread: tuple[float, float, float], evidence: str) -> Term:

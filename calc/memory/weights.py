@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from calc.errors import UsageError
 from calc.memory.memo import remembered
+from calc.memory.term import Parts
 from calc.operators import embedding, parameters
 from calc.operators.numbers import NumberPlan
 from calc.operators.parameters import Held
@@ -21,7 +22,8 @@ def stages(model: ModelProfile, sharding: Sharding, layers: tuple[int, ...] | No
     counts = list(layers) if layers is not None else stage_layers(len(names), sharding.pipeline)
     if sum(counts) != len(names) or len(counts) != sharding.pipeline:
         raise UsageError(
-            f"a split into {', '.join(map(str, counts))} layers does not match {len(names)} layers on {sharding.pipeline} stages"
+            f"a split into {', '.join(map(str, counts))} layers does not match {len(names)} layers on {sharding.pipeline} stages",
+            "one number a stage, that sum up to the layers",
         )
     result, start = [], 0
     for count in counts:
@@ -84,6 +86,11 @@ def bytes_by_part(held: list[Held], numbers: NumberPlan) -> dict[str, int]:
     return {part: parameters.held_bytes(tensors, numbers) for part, tensors in parts.items()}
 
 
+def named(parts: dict[str, int], numbers: NumberPlan) -> Parts:
+    """The same with the format of each part in its name."""
+    return tuple((f"{part.replace('_', ' ')}, {numbers.weight(part).name}", size) for part, size in parts.items())
+
+
 @remembered
 def stage_bytes(
     model: ModelProfile,
@@ -107,18 +114,6 @@ def stage_bytes(
         gpu_experts=gpu_experts,
     )
     return bytes_by_part(held, numbers)
-
-
-def largest_stage_bytes(
-    model: ModelProfile, sharding: Sharding, numbers: NumberPlan, *, vocabulary_multiple: int = 1, drafting: bool = False
-) -> tuple[int, dict[str, int]]:
-    """(bytes, bytes by part) of the rank that holds most weights."""
-    found = (
-        stage_bytes(model, sharding, numbers, stage, vocabulary_multiple=vocabulary_multiple, drafting=drafting)
-        for stage in range(sharding.pipeline)
-    )
-    best = max(found, key=lambda parts: sum(parts.values()))
-    return sum(best.values()), best
 
 
 #: Matrices that several adapters are stacked for: how many of them one fused matrix stands for.

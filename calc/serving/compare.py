@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from calc.memory.kv_cache import MAX_CONTEXT
 from calc.serving.estimate import Estimate
 from calc.serving.phase import Phase
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One result of both sides in one unit (``kind`` of number: seconds, rate, bytes, count, share, text); None: not answered."""
+    """One result of both sides; ``kind`` says what is counted: seconds, bytes, traffic (bytes that are moved), flops, intensity
+    (FLOP/byte), tokens, requests, or tokens_per_s. None: not answered."""
 
     name: str
     kind: str
@@ -37,7 +39,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs, and what moved most in each phase and in memory."""
+    """All pairs, and what moved most in each phase and in memory, where anything did."""
 
     pairs: list[Pair]
     moved: list[Moved]
@@ -54,10 +56,12 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
         Pair("TTFT", "seconds", expected(one.request.ttft_s), expected(two.request.ttft_s)),
         Pair("TPOT", "seconds", expected(one.request.tpot_s), expected(two.request.tpot_s)),
         Pair("end to end", "seconds", expected(one.request.e2e_s), expected(two.request.e2e_s)),
-        Pair("output tokens/s", "rate", expected(one.request.output_tokens_per_s), expected(two.request.output_tokens_per_s)),
+        Pair(
+            "output tokens/s", "tokens_per_s", expected(one.request.output_tokens_per_s), expected(two.request.output_tokens_per_s)
+        ),
         Pair(
             "output tokens/s per GPU",
-            "rate",
+            "tokens_per_s",
             _per(expected(one.request.output_tokens_per_s), gpus[0]),
             _per(expected(two.request.output_tokens_per_s), gpus[1]),
         ),
@@ -70,18 +74,19 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
             Pair(f"{label} floor", "seconds", _floor(a), _floor(b)),
             Pair(f"{label} work", "flops", float(a.totals.flops), float(b.totals.flops)),
             Pair(f"{label} traffic", "traffic", float(a.totals.bytes), float(b.totals.bytes)),
-            Pair(f"{label} intensity", "count", float(a.arithmetic_intensity), float(b.arithmetic_intensity)),
+            Pair(f"{label} intensity", "intensity", float(a.arithmetic_intensity), float(b.arithmetic_intensity)),
         ]
     capacity = (one.capacity, two.capacity)
     for name, kind in (
         ("weights_bytes_per_gpu", "bytes"),
         ("kv_cache_bytes_per_gpu", "bytes"),
-        ("kv_bytes_per_token_per_gpu", "count"),
-        ("max_concurrency", "count"),
-        ("max_context_tokens", "count"),
+        ("kv_bytes_per_token_per_gpu", "traffic"),
+        ("max_concurrency", "requests"),
     ):
         first, second = (float(getattr(c, name)) for c in capacity)
         pairs.append(Pair(name.replace("_", " "), kind, first, second))
+    longest = (None if c.max_context_tokens >= MAX_CONTEXT else float(c.max_context_tokens) for c in capacity)
+    pairs.append(Pair("max context tokens", "tokens", *longest))
     moved = [
         m for m in (_moved("prefill", one.prefill, two.prefill), _moved("decode", one.decode, two.decode), _term(one, two)) if m
     ]
@@ -105,7 +110,7 @@ def _loaded(one: Estimate, two: Estimate, expected: Callable[[object], float | N
     for label, name in (("TTFT under load", "ttft_s"), ("TPOT under load", "tpot_s")):
         found.append(Pair(label, "seconds", *(expected(getattr(s, name)) if s else None for s in sides)))
     rates = [s.output_tokens_per_s if s else None for s in sides]
-    return [*found, Pair("output tokens/s under load", "rate", rates[0], rates[1])]
+    return [*found, Pair("output tokens/s under load", "tokens_per_s", rates[0], rates[1])]
 
 
 def _per(value: float | None, gpus: int) -> float | None:
@@ -127,16 +132,19 @@ def _seconds_by_operator(phase: Phase) -> dict[str, float]:
 def _moved(where: str, one: Phase | None, two: Phase | None) -> Moved | None:
     if one is None or two is None or one.timed is None or two.timed is None:
         return None
-    first, second = _seconds_by_operator(one), _seconds_by_operator(two)
-    name = max(first | second, key=lambda n: abs(first.get(n, 0.0) - second.get(n, 0.0)))
-    return Moved(where, name, "seconds", first.get(name, 0.0), second.get(name, 0.0))
+    return _most(where, "seconds", _seconds_by_operator(one), _seconds_by_operator(two))
 
 
 def _term(one: Estimate, two: Estimate) -> Moved | None:
     first = {t.name: float(t.bytes) for t in one.fit.terms}
     second = {t.name: float(t.bytes) for t in two.fit.terms}
-    both = first.keys() & second.keys() - {"gpu_memory", "kv_cache"}
-    if not both:
+    both = [n for n in first if n in second and n not in ("gpu_memory", "kv_cache")]
+    return _most("memory", "bytes", {n: first[n] for n in both}, {n: second[n] for n in both})
+
+
+def _most(where: str, kind: str, first: dict[str, float], second: dict[str, float]) -> Moved | None:
+    """What differs most; None where nothing does."""
+    name = max(first | second, key=lambda n: abs(first.get(n, 0.0) - second.get(n, 0.0)), default=None)
+    if name is None or first.get(name, 0.0) == second.get(name, 0.0):
         return None
-    name = max(both, key=lambda n: abs(first[n] - second[n]))
-    return Moved("memory", name, "bytes", first[name], second[name])
+    return Moved(where, name, kind, first.get(name, 0.0), second.get(name, 0.0))

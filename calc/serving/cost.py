@@ -11,6 +11,8 @@ from calc.profiles.hardware import HardwareProfile
 
 SECONDS_PER_HOUR = 3600
 MILLION = 1e6
+#: Lowest price of a GPU hour: costs are compared by ratios, and nothing is free.
+LEAST_USD = 1e-6
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def profile_price(hardware: HardwareProfile) -> Price | None:
     return Price(found.value, ", ".join(t for t in (found.provider, found.date) if t) or "profile")
 
 
-@formula("price.usd_per_hour * gpus")
+@formula("price * gpus")
 def usd_per_hour(price: Price, gpus: int) -> float:
     """USD for an hour of all GPUs, in use or not."""
     return price.usd_per_hour * gpus
@@ -82,5 +84,5 @@ def parse_prices(given: list[str], hardware: dict[str, str]) -> dict[str, float]
         if identifier is None:
             known = [*hardware, *hardware.values()]
             raise UsageError(f"--price names {name!r}, which is not among --hardware", did_you_mean(name, known))
-        prices[identifier] = units.parse_rate(amount.strip().lstrip("$"), f"--price {name}", minimum=0.0)
+        prices[identifier] = units.parse_rate(amount.strip().lstrip("$"), f"--price {name}", minimum=LEAST_USD)
     return prices

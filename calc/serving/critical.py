@@ -38,18 +38,20 @@ def critical_points(deployment: Deployment) -> CriticalPoints | None:
         )
         for context in (_FAR, 2 * _FAR)
     )
+    bandwidth = ceilings.bandwidth
+    if bandwidth is None:
+        return None
     weights_s = flops_s = 0.0
     weight_bytes = 0.0
     for operator in near:
-        peak, bandwidth = ceilings.peak(operator.compute_dtype), ceilings.bandwidth
-        if peak is None or bandwidth is None:
+        peak = ceilings.peak(operator.compute_dtype)
+        if peak is None:
             return None
         if operator.op_class in ("gemm", "experts"):
             weights_s += float(operator.weight_bytes) * operator.count / bandwidth
             flops_s += float(operator.flops) * operator.count / peak
         weight_bytes += float(operator.weight_bytes) * operator.count
     slope = (_kv(far) - _kv(near)) / _FAR
-    bandwidth = ceilings.bandwidth or 1.0
     return CriticalPoints(
         batch=requests * weights_s / flops_s if flops_s else None,
         context_kv_equals_weights=requests * weight_bytes / slope if slope > 0 else None,

@@ -7,15 +7,8 @@ from dataclasses import dataclass, replace
 
 from calc.errors import RoofcastError
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve
+from calc.serving.engine_choice import CACHE_FORMATS
 
-#: Cache formats that engines offer beside the compute type.
-CACHE_FORMATS = {
-    "vllm": ("fp8",),
-    "sglang": ("fp8",),
-    "tensorrt-llm": ("fp8", "nvfp4"),
-    "llama.cpp": ("q8_0", "q4_0"),
-    "ideal": ("fp8", "int4-per-token-head"),
-}
 _SHORTEST, _LONGEST = 256, 1 << 22
 
 

@@ -138,7 +138,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         has_rates,
         kv_dtype,
         shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency, device.id),
-        _inputs(model, hardware, sharding, numbers, law, options, kv_dtype),
+        _inputs(model, hardware, sharding, numbers, law, options),
         where,
         possible(sharding, law.NAME, options.overlap),
     )
@@ -189,7 +189,6 @@ def _inputs(
     numbers: NumberPlan,
     law: EngineLaw,
     options: DeploymentOptions,
-    kv_dtype: str,
 ) -> dict[str, Any]:
     return {
         "model": model.name,
@@ -208,4 +207,5 @@ def _inputs(
         "engine": law.NAME,
         "engine_version": options.memory.engine_version or law.NEWEST_VERSION,
         "fusion_policy": options.fusion.name,
+        **({"efficiency": options.efficiency} if options.efficiency else {}),
     }

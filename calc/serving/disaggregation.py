@@ -7,9 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calc.arrays import Number, divide, maximum, minimum
+from calc.arrays import Number, maximum, minimum
+from calc.errors import UsageError
 from calc.formula import formula
 from calc.serving.deployment import Deployment
+from calc.serving.load import batching
+
+#: Engines that hand caches from prefill to decode replicas: docs.vllm.ai (disaggregated prefilling), docs.sglang.io (PD disaggregation),
+#: nvidia.github.io/TensorRT-LLM (disaggregated serving). ``ideal`` stands for any.
+SENDING = ("vllm", "sglang", "tensorrt-llm", "ideal")
+
+
+def check_sends(engines: set[str]) -> None:
+    """Refuse where none of the engines hands caches over. Raises UsageError."""
+    if not engines & set(SENDING):
+        names = " and ".join(sorted(engines))
+        raise UsageError(f"{names} cannot send caches to decode replicas", "engines that can: " + ", ".join(SENDING))
 
 
 @dataclass(frozen=True)
@@ -36,24 +49,19 @@ def exposed_s(transfer: Number, prefill: Number, layers: int) -> Number:
     return transfer / layers + maximum(0.0, (layers - 1) / layers * (transfer - prefill))
 
 
-@formula("min(prefill_machines / prefill_s, decode_machines * batch / (output_len * decode_s))")
+@formula("min(prefill_machines / prefill_s, decode_machines * batch / (decode_steps * decode_s))")
 def request_rate(
-    prefill_machines: Number, decode_machines: Number, prefill_s: Number, decode_s: Number, batch: Number, output_len: Number
+    prefill_machines: Number, decode_machines: Number, prefill_s: Number, decode_s: Number, batch: Number, decode_steps: Number
 ) -> Number:
     """Requests per second: what prefill makes or what decode finishes, whichever is less. ``prefill_s`` of one prompt, ``decode_s`` of
-    a step of ``batch`` requests."""
-    return minimum(prefill_machines / prefill_s, decode_machines * batch / (output_len * decode_s))
+    a step of ``batch`` requests, ``decode_steps`` (above 0) of each: prefill made its first token."""
+    return minimum(prefill_machines / prefill_s, decode_machines * batching.request_rate(batch, decode_steps, decode_s))
 
 
-@formula("prefill_s * batch / (output_len * decode_s)")
-def ratio(prefill_s: Number, decode_s: Number, batch: Number, output_len: Number) -> Number:
-    """Prefill machines per decode machine at which both are busy all the time."""
-    return divide(prefill_s * batch, output_len * decode_s)
-
-
-def rank_cache_bytes(deployment: Deployment, tokens: int) -> float:
-    """Ideal bytes of a sequence's cache on the rank that holds most; what ranks hold in common is sent once to each."""
-    return max((float(cache.ideal_bytes(tokens)) for cache in deployment.question().caches()), default=0.0)
+@formula("prefill_s * batch / (decode_steps * decode_s)")
+def ratio(prefill_s: Number, decode_s: Number, batch: Number, decode_steps: Number) -> Number:
+    """Prefill machines per decode machine at which both are busy all the time; ``decode_steps`` (above 0) of a request."""
+    return prefill_s * batching.request_rate(batch, decode_steps, decode_s)
 
 
 def transfer(deployment: Deployment, tokens: int, prefill_s: float) -> Transfer | None:
@@ -63,7 +71,7 @@ def transfer(deployment: Deployment, tokens: int, prefill_s: float) -> Transfer 
     if not link:
         return None
     bandwidth = link * 1e9
-    size = rank_cache_bytes(deployment, tokens)
+    size = deployment.question().rank_cache_bytes(tokens)  # what ranks hold in common is sent once to each
     whole = float(transfer_s(size, bandwidth))
     layers = deployment.model.profile.num_hidden_layers
     return Transfer(size, bandwidth, whole, float(exposed_s(whole, prefill_s, layers)))

@@ -38,6 +38,16 @@ _REACH = {
 }
 
 
+#: Cache formats that engines offer beside the compute type, in the order of what they give up.
+CACHE_FORMATS = {
+    "vllm": ("fp8",),
+    "sglang": ("fp8",),
+    "tensorrt-llm": ("fp8", "nvfp4"),
+    "llama.cpp": ("q8_0", "q5_1", "q4_0"),
+    "ideal": ("fp8", "int4-per-token-head"),
+}
+
+
 def chosen(asked: str | None, device: HardwareProfile) -> EngineLaw:
     """The engine asked for, else the usual one of the device. Raises UsageError where it does not run on the device."""
     law = engine(asked or ("llama.cpp" if device.vendor.lower() == "apple" else "vllm"))

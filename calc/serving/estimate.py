@@ -24,8 +24,8 @@ from calc.timing import extrapolation
 from calc.units import format_bytes
 
 if TYPE_CHECKING:
+    from calc.serving.load.objectives import Demand
     from calc.serving.load.steady_state import ServedLoad
-    from calc.serving.plan.option import Demand
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Estimate:
     @property
     def holds(self) -> bool:
         """Whether the workload fits and the load that was asked about, if any, is carried."""
-        return self.fit.fits and (self.load is None or self.load.answer is not None)
+        return self.fit.fits and (self.load is None or self.load.carried is not False)
 
 
 @dataclass(frozen=True)
@@ -95,28 +95,25 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     law = deployment.engine
     held = law.capacity(question)
     sequences = law.sequences(question, held, workload.final_context)
-    weights_fit = held.weights_bytes_per_gpu <= held.capacity_bytes_per_gpu * held.gpu_memory_utilization
-    fits = weights_fit and sequences >= workload.batch_size
-    fixed = held.weights_bytes_per_gpu + held.activation_bytes_per_gpu + held.runtime_bytes_per_gpu + held.graph_bytes_per_gpu
     requests = -(-workload.batch_size // deployment.sharding.data_ranks)  # of the rank that has most
-    needed = max((float(c.ideal_bytes(workload.final_context)) for c in question.caches()), default=0.0) * requests
-    used = fixed + int(needed)
-    terms = (*held.terms, Term("kv_cache_needed", int(needed), "ideal bytes of the workload"))
-    if fits:
+    needed = int(float(held.ruling.pool.cache.ideal_bytes(workload.final_context)) * requests)
+    used = held.fixed_bytes_per_gpu + needed
+    terms = (*held.terms, Term("kv_cache_needed", needed, "ideal bytes of the workload"))
+    if held.loaded and sequences >= workload.batch_size:
         return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
-    too_large = "weights" if fixed >= held.capacity_bytes_per_gpu * held.gpu_memory_utilization else "kv_cache"
-    longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if weights_fit else 0
-    missing = max(0, used - int(held.capacity_bytes_per_gpu * held.gpu_memory_utilization))
-    streamed, hidden = _streaming(deployment, missing)
-    largest = sequences if weights_fit else 0
+    too_large = "kv_cache" if held.loaded else "weights"
+    longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if held.loaded else 0
+    missing = held.ruling.missing_bytes(held.share, needed)
+    streamed, hidden = _streaming(deployment, missing, held.weights_bytes_per_gpu)
+    largest = sequences if held.loaded else 0
     return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, largest, longest, missing, streamed, hidden), held
 
 
-def _streaming(deployment: Deployment, missing_bytes: int) -> tuple[float | None, float | None]:
+def _streaming(deployment: Deployment, missing_bytes: int, weights_bytes: int) -> tuple[float | None, float | None]:
     """Seconds a step to stream ``missing_bytes`` of weights from the host, and the tokens in a step from which products hide them (of
     dense weights, which every token is multiplied with)."""
     link = host_link(deployment.hardware.profile)
-    if not link or not missing_bytes:
+    if not link or not 0 < missing_bytes < weights_bytes:  # no more than the weights can be left to the host
         return None, None
     weight, peak = (
         deployment.numbers.weight("feed_forward"),
@@ -139,7 +136,7 @@ def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = N
     if not is_encoder_only(deployment.model.profile):
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
     request = latency(deployment, workload, prefill, decode)
-    speculation, warnings = None, deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    speculation, warnings = None, deployment.warnings + held.warnings + _length_warnings(deployment, workload)
     warnings += _beyond_fit(deployment, prefill, decode)
     drafted = None
     if decode is not None:
@@ -150,7 +147,7 @@ def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = N
     load = None
     if demand is not None and decode is None:
         raise UsageError(f"{deployment.model.profile.id} is an encoder: it has no steady state of decode", "ask for a batch alone")
-    if demand is not None and deployment.has_rates:
+    if demand is not None:
         from calc.serving.load.steady_state import served_load  # needs arrays, which a single workload does not
 
         load = served_load(deployment, workload, demand, draft)
@@ -164,12 +161,11 @@ def _speculation(
     warnings: Warnings = draft.deployment.warnings if draft.deployment and not draft.part_of_model else ()
     if request.tpot_s.expected is None or (draft.deployment and not draft.deployment.has_rates):
         return refused(draft), warnings
-    beside = draft.bytes_per_gpu(workload.final_context, workload.batch_size)
-    if beside:
-        together = replace(deployment.memory, weights_bytes=held.weights_bytes_per_gpu + beside)
-        if not check_fit(replace(deployment, memory=together), workload)[0].fits:
-            message = f"{draft.name} takes {format_bytes(beside)} per GPU and does not fit beside the model: no speed is given"
-            return refused(draft), (*warnings, ("draft_does_not_fit", message))
+    together = draft.beside(deployment, held, workload.final_context, workload.batch_size)
+    if together is not deployment and not check_fit(together, workload)[0].fits:
+        size = draft.bytes_per_gpu(workload.final_context, workload.batch_size)
+        message = f"{draft.name} takes {format_bytes(size)} per GPU and does not fit beside the model: no speed is given"
+        return refused(draft), (*warnings, ("draft_does_not_fit", message))
     return speculate(deployment, workload, draft, request.ttft_s), warnings
 
 
@@ -186,7 +182,7 @@ def roofline(deployment: Deployment, workload: Workload, phases: tuple[str, ...]
         prefill = evaluate(deployment, step, answer_speed=fit.fits)
     if "decode" in phases:
         decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
-    warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload, held)
+    warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload)
     warnings += _beyond_fit(deployment, prefill, decode)
     timed = {name: phase for name, phase in (("prefill", prefill), ("decode", decode)) if phase is not None and phase.timed}
     changes = {name: sensitivity(deployment, phase.work, phase.time_s) for name, phase in timed.items()}
@@ -201,7 +197,7 @@ def _beyond_fit(deployment: Deployment, *phases: Phase | None) -> Warnings:
     return extrapolation.warnings(timed, deployment.efficiency)
 
 
-def _length_warnings(deployment: Deployment, workload: Workload, held: Capacity) -> Warnings:
+def _length_warnings(deployment: Deployment, workload: Workload) -> Warnings:
     found = flow_warnings(deployment, workload.batch_size)
     longest = deployment.model.profile.max_position_embeddings
     if longest and workload.final_context > longest:

@@ -8,7 +8,7 @@ from calc.arrays import divide
 from calc.operators import work
 from calc.serving import disaggregation
 from calc.serving.deployment import Deployment
-from calc.serving.offload import host_link, host_stream_s
+from calc.serving.offload import REACHED, by_part, host_link, host_stream_s
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload, mean_step
 from calc.timing.step_time import Range
@@ -17,12 +17,12 @@ from calc.timing.step_time import Range
 @dataclass(frozen=True)
 class Restore:
     """A cache of ``tokens`` kept in host memory: ``restore_s`` over the host link against ``recompute_s``, the prefill of the same
-    tokens. Restoring wins on any link faster than ``break_even_bytes_per_s``."""
+    tokens. At the expected times restoring wins on any link faster than ``break_even_bytes_per_s``."""
 
     tokens: int
     bytes_per_rank: float
     bandwidth_bytes_per_s: float
-    restore_s: float
+    restore_s: Range
     recompute_s: Range
     break_even_bytes_per_s: float
 
@@ -30,24 +30,27 @@ class Restore:
 @dataclass(frozen=True)
 class Handover:
     """``prefill_per_decode`` replicas keep decode replicas at the workload's batch busy, and carry ``requests_per_s`` per decode
-    replica (expected times). ``transfer`` and ``restore`` are None where the profile knows no such link."""
+    replica (expected times; None where prefill makes the only token). ``transfer`` and ``restore`` are None where the profile knows no
+    such link."""
 
-    prefill_per_decode: float
-    requests_per_s: float
+    prefill_per_decode: float | None
+    requests_per_s: float | None
     transfer: disaggregation.Transfer | None
     restore: Restore | None
 
 
 def handover(deployment: Deployment, workload: Workload) -> Handover:
     """Disaggregation and cache offload for one workload. The deployment must fit and have rates."""
-    batch, output = workload.batch_size, workload.output_len
+    batch, steps = workload.batch_size, workload.output_len - 1
     prefill = float(evaluate(deployment, work.prefill(1, workload.input_len, workload.cached_len)).time_s.expected or 0.0)
-    step = float(mean_step(deployment, workload).expected or 0.0)
-    ratio = disaggregation.ratio(prefill, step, batch, output)
-    rate = disaggregation.request_rate(ratio, 1, prefill, step, batch, output)
+    ratio = rate = None
+    if steps:
+        step = float(mean_step(deployment, workload).expected or 0.0)
+        ratio = float(disaggregation.ratio(prefill, step, batch, steps))
+        rate = float(disaggregation.request_rate(ratio, 1, prefill, step, batch, steps))
     return Handover(
-        float(ratio),
-        float(rate),
+        ratio,
+        rate,
         disaggregation.transfer(deployment, workload.input_len, prefill),
         restore(deployment, workload.input_len),
     )
@@ -58,6 +61,8 @@ def restore(deployment: Deployment, tokens: int) -> Restore | None:
     link = host_link(deployment.hardware.profile)
     if link is None:
         return None
-    size = disaggregation.rank_cache_bytes(deployment, tokens)
-    recompute = evaluate(deployment, work.prefill(1, tokens)).time_s
-    return Restore(tokens, size, link, float(host_stream_s(size, link)), recompute, float(divide(size, recompute.expected or 0.0)))
+    size = deployment.question().rank_cache_bytes(tokens)
+    back = Range(**by_part(float(host_stream_s(size, link))), evidence="datasheet; expected: the share of PCIe that copies reach")
+    again = evaluate(deployment, work.prefill(1, tokens)).time_s
+    even = divide(size, REACHED * (again.expected or 0.0))
+    return Restore(tokens, size, link, back, again, float(even))

@@ -76,7 +76,6 @@ def life(deployment: Deployment, workload: Workload) -> Life:
     weights = _weights(token, np)  # sampled tokens stand for their neighbours
     decode_s = float((latency[1:] * weights[1:]).sum())
     ahead = np.flatnonzero(np.cumsum(without * weights) > np.cumsum(latency * weights) * (1 + 1e-9))
-    caches = sum(float(c.ideal_bytes(workload.final_context)) for c in deployment.question().caches())
     decode_flops = np.broadcast_to(np.asarray(step.totals.flops, dtype=float), token.shape)
     return Life(
         token=[int(t) for t in token],
@@ -91,7 +90,7 @@ def life(deployment: Deployment, workload: Workload) -> Life:
         uncached_s=float((without * weights).sum()),
         flops=float(prefill.totals.flops) + float((decode_flops * weights)[1:].sum()),
         uncached_flops=float((np.broadcast_to(uncached.totals.flops, token.shape) * weights).sum()),
-        kv_cache_bytes=caches * deployment.sharding.tensor * batch,
+        kv_cache_bytes=deployment.question().cache_bytes(workload.final_context) * batch,
         pays_from=int(token[ahead[0]]) if ahead.size else None,
     )
 

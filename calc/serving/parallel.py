@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from calc.serving.deployment import DeploymentOptions
 
 Warnings = tuple[tuple[str, str], ...]
-#: Engines with data-parallel attention beside expert parallelism (docs.vllm.ai, docs.sglang.io, TensorRT-LLM's enable_attention_dp).
-_WIDE_ENGINES = ("vllm", "sglang", "tensorrt-llm", "ideal")
+#: Engines that deal out whole experts, with data-parallel attention beside (docs.vllm.ai, docs.sglang.io, TensorRT-LLM's
+#: enable_attention_dp).
+WIDE_ENGINES = ("vllm", "sglang", "tensorrt-llm", "ideal")
 
 
 def scale_up_limit(device: HardwareProfile) -> int:
@@ -29,7 +30,10 @@ def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options:
     tensor, pipeline, data = _sizes(device, options)
     context = options.decode_context_parallel_size or 1
     if tensor % context:
-        raise UsageError(f"decode context parallel size {context} does not divide tensor parallel size {tensor}")
+        fitting = ", ".join(str(n) for n in range(1, tensor + 1) if tensor % n == 0)
+        raise UsageError(
+            f"decode context parallel size {context} does not divide tensor parallel size {tensor}", f"sizes that would: {fitting}"
+        )
     warnings: Warnings = ()
     within = scale_up_limit(device)
     if tensor > within:
@@ -41,10 +45,10 @@ def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options:
     decode_context.check(model, found)
     for count in sorted(set(experts)) if found.expert_parallel else ():
         deal_out(count, found.expert_ranks)
-    if found.is_wide and engine not in _WIDE_ENGINES:
+    if found.is_wide and engine not in WIDE_ENGINES:
         raise UsageError(
             f"{engine} has no data-parallel attention that shares experts",
-            f"leave out --enable-expert-parallel for {data} replicas of their own, or choose one of {', '.join(_WIDE_ENGINES)}",
+            f"leave out --enable-expert-parallel for {data} replicas of their own, or choose one of {', '.join(WIDE_ENGINES)}",
         )
     return found, warnings
 

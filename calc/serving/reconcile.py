@@ -74,7 +74,7 @@ def reconcile(deployment: Deployment, log: StartUpLog) -> Reconciliation:
         follows = tuple(line for line in _lines(given, log) if line.name in ("blocks", "kv_tokens", "max_concurrency"))
     gap = next((line.difference for line in lines if line.name == "kv_cache"), None)
     term = _explaining(lines, gap, held)
-    return Reconciliation(lines, gap, term, _verdict(lines, gap, term), follows, tuple(_contradictions(log, held, follows)))
+    return Reconciliation(lines, gap, term, _verdict(lines, gap, term), follows, tuple(_contradictions(log, follows)))
 
 
 def _lines(held: Capacity, log: StartUpLog) -> list[Line]:
@@ -163,7 +163,7 @@ def _verdict(lines: tuple[Line, ...], gap: float | None, term: str | None) -> st
     return f"{amount}, {where}: no printed term explains it"
 
 
-def _contradictions(log: StartUpLog, held: Capacity, follows: tuple[Line, ...]) -> list[str]:
+def _contradictions(log: StartUpLog, follows: tuple[Line, ...]) -> list[str]:
     found = []
     if log.engine == "vllm":
         found += _identity(log)
@@ -174,8 +174,8 @@ def _contradictions(log: StartUpLog, held: Capacity, follows: tuple[Line, ...]) 
         found.append("keys and values do not add up to the cache")
     for line in follows:
         if line.predicted and abs(line.printed / line.predicted - 1) > SMALL_SHARE:
-            found.append(_layout(line, held))
-    found += _lengths(log, held)
+            found.append(_layout(line))
+    found += _lengths(log)
     sizes = {f.rank: f.value for f in log.all("kv_cache") if f.rank is not None}
     if len(sizes) > 1 and max(sizes.values()) - min(sizes.values()) > ROUNDING:
         found.append(
@@ -215,7 +215,7 @@ def _static(log: StartUpLog) -> list[str]:
     return [f"free memory and fraction leave {left / GIB:.2f} GiB, the pools take {(kv.value + states) / GIB:.2f}"]
 
 
-def _layout(line: Line, held: Capacity) -> str:
+def _layout(line: Line) -> str:
     assert line.predicted is not None
     ratio = line.printed / line.predicted
     reason = "draft layers, another rank with less memory, or another layout"
@@ -228,7 +228,7 @@ def _layout(line: Line, held: Capacity) -> str:
     return f"{line.name} {printed} does not follow from the printed cache, which gives {predicted}: {reason}"
 
 
-def _lengths(log: StartUpLog, held: Capacity) -> list[str]:
+def _lengths(log: StartUpLog) -> list[str]:
     tokens, fits, length = (log.value(n) for n in ("kv_tokens", "max_concurrency", "request_tokens"))
     if not (tokens and fits and length):
         return []
@@ -241,7 +241,7 @@ def _lengths(log: StartUpLog, held: Capacity) -> list[str]:
     ]
 
 
-def overrides(deployment: Deployment, log: StartUpLog, reconciliation: Reconciliation) -> dict[str, Any]:
+def overrides(log: StartUpLog) -> dict[str, Any]:
     """Options that bring the prediction to what the log printed: sizes per GPU as text with a unit."""
     found: dict[str, Any] = {}
     for name, option in (("gpu_memory", "gpu_memory"), ("weights", "weights_memory"), ("activation", "activation_memory")):

@@ -6,6 +6,7 @@ what they give up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,18 +17,12 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+from calc.serving.engine_choice import CACHE_FORMATS
 
 #: Utilisation is searched in thousandths, up to all of memory.
 _STEPS = 1000
 #: Most nodes of a scale-up domain that pipeline stages are put on.
 _MOST_STAGES = 16
-_CACHE_FORMATS = {
-    "vllm": ("fp8",),
-    "sglang": ("fp8",),
-    "tensorrt-llm": ("fp8", "nvfp4"),
-    "llama.cpp": ("q8_0", "q5_1", "q4_0"),
-    "ideal": ("fp8", "int4-per-token-head"),
-}
 _WEIGHT_FORMATS = {
     "llama.cpp": ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k"),
     "": ("fp8", "awq", "nvfp4"),
@@ -35,17 +30,31 @@ _WEIGHT_FORMATS = {
 
 
 @dataclass(frozen=True)
+class Split:
+    """Devices by tensor, pipeline and data parallel size."""
+
+    tensor: int
+    pipeline: int
+    data: int
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.tensor * self.pipeline * self.data
+
+
+@dataclass(frozen=True)
 class Remedies:
     """What would hold ``wanted`` requests of ``length`` tokens; None where a remedy alone cannot. ``requests`` and ``context`` are what
-    the deployment holds as it is: requests of this length, and the longest length of so many."""
+    the deployment holds as it is: requests of this length, and the longest length of so many; None: memory does not limit them."""
 
     wanted: int
     length: int
     fits: bool
-    requests: int
-    context: int
+    requests: int | None
+    context: int | None
     gpu_memory_utilization: float | None
-    gpus: tuple[int, int, int] | None  # all, tensor parallel size, pipeline parallel size
+    gpus: Split | None
     kv_cache_dtype: str | None
     quantization: str | None
 
@@ -83,12 +92,12 @@ def find(
         wanted=wanted,
         length=length,
         fits=requests >= wanted,
-        requests=int(min(requests, 1 << 40)),
+        requests=int(requests) if math.isfinite(requests) else None,
         context=_longest(lambda tokens: room(deployment, tokens, wanted) >= wanted),
         gpu_memory_utilization=_utilization(lambda share: holds(_using(options, share))),
-        gpus=next((split for split in _splits(hardware.profile, options) if holds(_on(options, split))), None),
+        gpus=next((split for split in _splits(hardware.profile, deployment.sharding.data) if holds(_on(options, split))), None),
         kv_cache_dtype=_first(
-            _CACHE_FORMATS.get(deployment.engine.NAME, ()),
+            CACHE_FORMATS.get(deployment.engine.NAME, ()),
             lambda form: holds(replace(options, kv_cache_dtype=form, cache_type_k=None, cache_type_v=None)),
         ),
         quantization=_first(
@@ -98,9 +107,9 @@ def find(
     )
 
 
-def _longest(fits: Callable[[int], bool]) -> int:
-    found = largest_context(fits, 1 << 32)
-    return found if found < MAX_CONTEXT else 0
+def _longest(fits: Callable[[int], bool]) -> int | None:
+    found = largest_context(fits)
+    return found if found < MAX_CONTEXT else None
 
 
 def _utilization(holds: Callable[[float], bool]) -> float | None:
@@ -117,24 +126,30 @@ def _utilization(holds: Callable[[float], bool]) -> float | None:
     return low / _STEPS
 
 
-def _splits(device: HardwareProfile, options: DeploymentOptions) -> Iterator[tuple[int, int, int]]:
-    """(GPUs, tensor, pipeline) in order of GPUs: powers of two within the scale-up domain, then whole domains as stages."""
+def _splits(device: HardwareProfile, data: int) -> Iterator[Split]:
+    """Splits in order of GPUs, with as many data-parallel ranks as there are: powers of two within the scale-up domain, then whole
+    domains as stages."""
     limit = scale_up_limit(device)
     sizes = [1 << i for i in range(limit.bit_length()) if 1 << i <= limit]
     for tensor in sizes:
-        yield tensor, tensor, 1
+        yield Split(tensor, 1, data)
     for stages in range(2, _MOST_STAGES + 1):
-        yield sizes[-1] * stages, sizes[-1], stages
+        yield Split(sizes[-1], stages, data)
 
 
 def _using(options: DeploymentOptions, share: float) -> DeploymentOptions:
     return replace(options, memory=replace(options.memory, gpu_memory_utilization=share))
 
 
-def _on(options: DeploymentOptions, split: tuple[int, int, int]) -> DeploymentOptions:
-    _, tensor, pipeline = split
-    memory = replace(options.memory, pipeline_layers=None)
-    return replace(options, gpus=None, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline, memory=memory)
+def _on(options: DeploymentOptions, split: Split) -> DeploymentOptions:
+    return replace(
+        options,
+        gpus=None,
+        tensor_parallel_size=split.tensor,
+        pipeline_parallel_size=split.pipeline,
+        data_parallel_size=split.data,
+        memory=replace(options.memory, pipeline_layers=None),
+    )
 
 
 def _weights_bytes(deployment: Deployment) -> int:

@@ -6,9 +6,10 @@ where a window bends it, so each part counts at its own mean context. E2E = TTFT
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from calc.arrays import Number
+from calc.arrays import Number, ceil_div, clamp, is_plain, maximum, minimum
 from calc.errors import require
 from calc.formula import formula
 from calc.operators import work
@@ -16,9 +17,7 @@ from calc.profiles.model import ChunkedAttention
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase, evaluate
 from calc.timing.step_time import NO_TIME, Range, rate
-
-#: Longest sequence and largest batch that are answered: beyond any machine, and products stay within exact arithmetic.
-MAX_TOKENS = 1 << 32
+from calc.units import MAX_TOKENS
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,13 @@ class Workload:
     cached_len: int = 0
 
     def __post_init__(self) -> None:
-        for name, minimum in (("batch_size", 1), ("input_len", 1), ("output_len", 1), ("context_len", 1), ("cached_len", 0)):
-            require(getattr(self, name), name, minimum, MAX_TOKENS)
+        for name, least in (("batch_size", 1), ("input_len", 1), ("output_len", 1), ("context_len", 1), ("cached_len", 0)):
+            require(getattr(self, name), name, least, MAX_TOKENS)
 
     @property
     def mean_context(self) -> int:
         """Keys that a decode step sees on average, itself included."""
-        return self.input_len + self.output_len // 2
+        return int(work.mean_context(self.input_len, self.output_len))
 
     @property
     def decode_context(self) -> int:
@@ -80,16 +79,35 @@ def smallest_chunk(deployment: Deployment) -> int | None:
     return min((m.chunk for k in kinds for m in k.mixers if isinstance(m, ChunkedAttention)), default=None)
 
 
+def spans(first: Number, last: Number, bends: list[int], chunk: int | None = None) -> Iterator[tuple[Number, Number]]:
+    """(first, last) contexts of the parts of ``first..last`` whose middle context takes their mean step time, for numbers or arrays;
+    of arrays a part may be empty at some points (it ends before it begins). A bend ends a part. Attention chunks make the step time a
+    saw tooth: an odd number of whole chunks has its middle in the middle of a chunk, so any number of them is two parts at most."""
+    start = first
+    for bend in [*bends, None]:
+        end = last if bend is None else clamp(bend, start - 1, last)
+        for low, high in _between_bends(start, end, chunk):
+            if (high >= low) if is_plain(low, high) else (high >= low).any():  # type: ignore[union-attr]
+                yield low, high
+        start = maximum(start, end + 1)
+
+
+def _between_bends(first: Number, last: Number, chunk: int | None) -> Iterator[tuple[Number, Number]]:
+    if not chunk:
+        yield first, last
+        return
+    head = minimum(ceil_div(first, chunk) * chunk, last)
+    whole = (last - head) // chunk
+    odd = head + maximum(whole - 1 + whole % 2, 0) * chunk
+    yield first, head
+    yield head + 1, odd
+    yield odd + 1, head + whole * chunk
+    yield head + whole * chunk + 1, last
+
+
 def pieces(first: int, last: int, bends: list[int], chunk: int | None = None) -> list[tuple[float, int]]:
-    """(mean context, steps) of the parts of ``first..last`` within which the step time is affine in the context."""
-    edges = [b for b in bends if first <= b < last]
-    if chunk:
-        edges += list(range(-(-first // chunk) * chunk, last, chunk))[:1000]
-    parts, start = [], first
-    for edge in [*sorted(set(edges)), last]:
-        parts.append(((start + edge) / 2, edge - start + 1))
-        start = edge + 1
-    return parts
+    """(mean context, steps) of the ``spans`` of one request."""
+    return [(float(low + high) / 2, int(high - low + 1)) for low, high in spans(first, last, bends, chunk)]
 
 
 def mean_step(deployment: Deployment, workload: Workload, drafts: int = 0) -> Range:

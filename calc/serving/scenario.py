@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from calc import units
 from calc.errors import ProfileError, RoofcastError, UsageError, did_you_mean
 from calc.profiles.reader import Document
-from calc.profiles.scenario import Amount, Bounds, Scenario
+from calc.profiles.scenario import Amount, Bounds, Scenario, ScenarioFile
 
 _RANGE_KEYS = ("floor", "low", "expected", "high", "ceiling")
 
@@ -99,6 +100,41 @@ def parse(amount: Amount | bool, key: str) -> Any:
     return parser(amount)
 
 
+def limit_faults(content: ScenarioFile) -> list[tuple[tuple[str | int, ...], str]]:
+    """Limits that no result can meet: below zero where nothing is, and those that exclude each other."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    for index, scenario in enumerate(content.scenarios):
+        for key, bounds in scenario.expect.items():
+            place = ("scenarios", index, "expect", key)
+            if not isinstance(bounds, Bounds):
+                continue
+            given = {name: getattr(bounds, name) for name in ("at_least", "equals", "at_most") if getattr(bounds, name) is not None}
+            try:
+                limits = {name: parse(limit, key) for name, limit in given.items()}
+            except UsageError as error:
+                found.append((place, error.message))
+                continue
+            numbers = [(name, v) for name, v in limits.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+            found += [
+                ((*place, name), f"{given[name]}: no time, count or size is below 0")
+                for name, value in numbers
+                if value < 0 and name != "at_least" and _is_amount(key)
+            ]
+            found += [
+                ((*place, high), f"{high} {given[high]} and {low} {given[low]} exclude each other")
+                for (low, least), (high, most) in pairwise(numbers)
+                if least > most and not (bounds.within is not None and "equals" in (low, high))
+            ]
+    return found
+
+
+def _is_amount(key: str) -> bool:
+    """Whether a result of this name is a time, a count or a size."""
+    parts = key.split(".")
+    name = parts[-2] if parts[-1] in _RANGE_KEYS and len(parts) > 1 else parts[-1]
+    return name.endswith(("_s", "_tokens", "concurrency", "_bytes", "_per_gpu"))
+
+
 def _compare(path: str, value: Any, limits: Bounds) -> tuple[bool, str]:
     wanted = []
     holds = True
@@ -110,11 +146,13 @@ def _compare(path: str, value: Any, limits: Bounds) -> tuple[bool, str]:
         if value is None:
             holds = False
         elif name == "equals":
+            if isinstance(value, bool) != isinstance(number, bool):
+                raise UsageError(f"{path} is {str(value).lower()}, which {limit!r} cannot equal", f"{path}: {str(value).lower()}")
             share = 0.0 if limits.within is None else float(parse(limits.within, "share"))
             numeric = isinstance(value, (int, float)) and isinstance(number, (int, float)) and not isinstance(value, bool)
             holds &= abs(value - number) <= share * abs(number) if numeric else value == number
         elif not isinstance(value, (int, float)) or isinstance(value, bool) or not isinstance(number, (int, float)):
-            raise UsageError(f"{path} is {value!r}: it has no order, use equals")
+            raise UsageError(f"{path} is {value!r}: it has no order, use equals", f"{path}: {{equals: {value}}}")
         else:
             holds &= value >= number if name == "at_least" else value <= number
     return holds, ", ".join(wanted)

@@ -14,16 +14,19 @@ import msgspec
 from calc.arrays import Number, divide
 from calc.errors import UsageError, require
 from calc.formula import formula
-from calc.memory.budget import MemoryOptions
+from calc.memory.budget import Capacity, MemoryOptions
 from calc.profiles.catalog import Loaded
 from calc.profiles.model import Block, ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve
-from calc.serving.request import Workload, mean_step
+from calc.serving.request import Workload, end_to_end_s, mean_step
 from calc.timing.calibrated import Calibrated
 from calc.timing.step_time import NO_TIME, Range
 
 #: Most drafts that are tried; engines rarely go beyond 16.
 MAX_DRAFTS = 32
+#: Rows by which the vocabularies of a model and its draft may differ (padding): llama.cpp common/speculative.cpp,
+#: SPEC_VOCAB_MAX_SIZE_DIFFERENCE.
+MAX_VOCABULARY_DIFFERENCE = 128
 #: Name of drafts that are looked up in the prompt and cost no step.
 NGRAM = "ngram"
 
@@ -56,9 +59,17 @@ class Draft:
         if self.deployment is None or self.part_of_model:
             return 0
         question = self.deployment.question(max_model_len=final_context)
-        caches = max((float(c.ideal_bytes(final_context)) for c in question.caches()), default=0.0)
         requests = -(-batch_size // self.deployment.sharding.data_ranks)
-        return self.deployment.engine.capacity(question).weights_bytes_per_gpu + int(caches * requests)
+        return self.deployment.engine.capacity(question).weights_bytes_per_gpu + int(
+            question.rank_cache_bytes(final_context) * requests
+        )
+
+    def beside(self, deployment: Deployment, held: Capacity, final_context: int, batch_size: int) -> Deployment:
+        """The deployment with what the draft takes among its weights, ``held`` being what it holds alone."""
+        size = self.bytes_per_gpu(final_context, batch_size)
+        if not size:
+            return deployment
+        return replace(deployment, memory=replace(deployment.memory, weights_bytes=held.weights_bytes_per_gpu + size))
 
     def by_position(self, drafts: int) -> tuple[float, ...]:
         """Acceptance of each of so many drafts."""
@@ -123,6 +134,11 @@ def tokens_per_round(acceptance: Sequence[float]) -> float:
     return total
 
 
+def round_s(verify_s: Range, draft_s: Range | None, drafts: int) -> Range:
+    """Time of a round, numbers or arrays alike: ``drafts`` steps of ``draft_s`` (None: drafts take no step), then one that checks."""
+    return verify_s if draft_s is None else verify_s + draft_s * drafts
+
+
 @formula("tokens / (drafts * draft_cost + verify_cost)")
 def speedup(tokens: Number, drafts: Number, draft_cost: Number, verify_cost: Number) -> Number:
     """How many times faster tokens come than from plain decode, costs in plain decode steps."""
@@ -138,6 +154,7 @@ def draft_for(
         return Draft(NGRAM, None, acceptance, tokens)
     if model is None:
         return Draft("next-token layers", next_token_draft(deployment), acceptance, tokens, part_of_model=True)
+    _same_vocabulary(deployment.model.profile, model.profile)
     options = DeploymentOptions(
         tensor_parallel_size=deployment.sharding.tensor,
         kv_cache_dtype=deployment.kv_cache_dtype,
@@ -149,6 +166,16 @@ def draft_for(
     if deployment.sharding.is_wide:  # each rank drafts for its own requests
         found = replace(found, sharding=replace(found.sharding, data=deployment.sharding.data, expert_parallel=True))
     return Draft(model.name, found, acceptance, tokens)
+
+
+def _same_vocabulary(model: ModelProfile, draft: ModelProfile) -> None:
+    """Drafts are token ids of the model. Raises UsageError where another vocabulary gives them another meaning."""
+    own, other = model.vocab_size, draft.vocab_size
+    if own is not None and other is not None and abs(own - other) > MAX_VOCABULARY_DIFFERENCE:
+        raise UsageError(
+            f"{draft.id} drafts tokens of another vocabulary ({other:,} tokens; {model.id} has {own:,})",
+            f"name a smaller model of the family {model.family}, or ngram",
+        )
 
 
 def next_token_draft(deployment: Deployment) -> Deployment:
@@ -182,8 +209,9 @@ def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: 
     """Times of a request whose output is made in rounds. The deployment must fit together with its draft and have rates."""
     plain = mean_step(deployment, workload)
     draft_s = _draft_step(draft, workload)
-    verify_s, round_s, tokens = _round(deployment, workload, draft, draft_s, draft.tokens)
-    tpot = round_s * (1 / tokens)
+    verify_s, tokens = _verified(deployment, workload, draft, draft.tokens)
+    whole = round_s(verify_s, draft_s, draft.tokens)
+    tpot = whole * (1 / tokens)
     best, gain = _best(deployment, workload, draft, draft_s, plain)
     asked = _gain(tokens, draft.tokens, draft_s, verify_s, plain)
     if asked is not None and asked > gain:  # more drafts than the search tries
@@ -193,9 +221,9 @@ def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: 
         tokens_per_round=tokens,
         draft_s=draft_s,
         verify_s=verify_s,
-        round_s=round_s,
+        round_s=whole,
         tpot_s=tpot,
-        e2e_s=ttft_s + tpot * (workload.output_len - 1),
+        e2e_s=end_to_end_s(ttft_s, tpot, workload.output_len),
         draft_cost=_ratio(draft_s, plain),
         verify_cost=_ratio(verify_s, plain),
         speedup=asked,
@@ -218,10 +246,9 @@ def _draft_step(draft: Draft, workload: Workload) -> Range:
     return mean_step(draft.deployment, workload)
 
 
-def _round(deployment: Deployment, workload: Workload, draft: Draft, draft_s: Range, drafts: int) -> tuple[Range, Range, float]:
-    """Verify step, whole round, and expected tokens of so many drafts."""
-    verify_s = mean_step(deployment, workload, drafts)
-    return verify_s, verify_s + draft_s * drafts, tokens_per_round(draft.by_position(drafts))
+def _verified(deployment: Deployment, workload: Workload, draft: Draft, drafts: int) -> tuple[Range, float]:
+    """Step that checks so many drafts, and the tokens that it is expected to keep."""
+    return mean_step(deployment, workload, drafts), tokens_per_round(draft.by_position(drafts))
 
 
 def _best(deployment: Deployment, workload: Workload, draft: Draft, draft_s: Range, plain: Range) -> tuple[int, float]:
@@ -229,7 +256,7 @@ def _best(deployment: Deployment, workload: Workload, draft: Draft, draft_s: Ran
     best, gain = 0, 1.0
     most = tokens_per_round(draft.by_position(MAX_DRAFTS))
     for drafts in range(1, MAX_DRAFTS + 1):
-        verify_s, _, tokens = _round(deployment, workload, draft, draft_s, drafts)
+        verify_s, tokens = _verified(deployment, workload, draft, drafts)
         reached = _gain(tokens, drafts, draft_s, verify_s, plain) or 0.0
         if reached > gain:
             best, gain = drafts, reached

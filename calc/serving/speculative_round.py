@@ -12,7 +12,7 @@ from calc.operators import work
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase, evaluate
 from calc.serving.request import Workload
-from calc.serving.speculation import Draft, next_token_draft
+from calc.serving.speculation import Draft, next_token_draft, round_s
 from calc.timing.step_time import Range
 
 
@@ -27,9 +27,7 @@ class Round:
     @property
     def time_s(self) -> Range:
         """Time of the round."""
-        if self.draft is None or self.verify.timed is None:
-            return self.verify.time_s
-        return self.verify.time_s + self.draft.time_s * self.drafts
+        return round_s(self.verify.time_s, self.draft.time_s if self.draft else None, self.drafts)
 
 
 def speculative_round(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import calc
 from calc.errors import UsageError
 from calc.memory.capacity import concurrency, mixed_concurrency
-from calc.memory.engines import engine, engine_names
+from calc.memory.engines import WITHOUT_LAW, all_engines, engine
 from calc.serving import remedies
 from calc.serving.deployment import DeploymentOptions
 from tests.support.memory import GIB, MIB, deploy, held, term
 from tests.support.profiles import attention, decoder, device
 
-ENGINES = [n for n in engine_names() if n != "ideal"]
+ENGINES = [n for n in all_engines() if n not in ("ideal", *WITHOUT_LAW)]
 H100 = "h100-sxm5-80gb"
 #: One model of every kind of cache: full, windows, latents, states beside attention, states alone, several windows.
 MODELS = (
@@ -242,7 +242,7 @@ def test_remedies_hold_what_they_promise(engine_name, wanted, length):
         at = {s: room(replace(options, memory=replace(options.memory, gpu_memory_utilization=s))) for s in (share, share - 0.001)}
         assert at[share] >= wanted > at[share - 0.001]
     if found.gpus is not None:
-        _, tensor, pipeline = found.gpus
+        tensor, pipeline = found.gpus.tensor, found.gpus.pipeline
         assert room(replace(options, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)) >= wanted
         if (tensor, pipeline) != (1, 1) and pipeline == 1:
             assert room(replace(options, tensor_parallel_size=tensor // 2, pipeline_parallel_size=1)) < wanted

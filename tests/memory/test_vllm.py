@@ -6,6 +6,7 @@ import pytest
 
 import calc
 from calc.errors import UsageError
+from calc.memory.kv_cache import MAX_CONTEXT
 from calc.serving.deployment import DeploymentOptions, resolve
 from tests.support.memory import GIB, held, term
 from tests.support.profiles import attention, decoder, device
@@ -189,8 +190,16 @@ def test_a_compressed_cache_is_answered_as_a_range():
 
 
 def test_an_encoder_caches_nothing():
+    encoder = decoder(hidden=256, layers=4, mixers=attention(4, 4, 64, causal=False), width=512, vocab=1000)
+    found = held(encoder, device())
+    assert (found.kv_tokens, found.blocks, found.kv_bytes_per_token_per_gpu) == (0, 0, 0)
+    assert found.max_context_tokens == MAX_CONTEXT  # memory does not limit it
+    assert found.fits
+
+
+def test_a_decoder_with_an_encoder_caches_its_own_tokens_in_the_room_beside_the_encoders():
     found = held("whisper-large-v3", H100)
-    assert found.kv_tokens >= 0
+    assert found.kv_tokens == int(found.max_concurrency * found.max_model_len)
     assert found.fits
 
 

@@ -1,4 +1,4 @@
-"""A plan small enough to be checked by trying everything: a toy model, two devices, and the steady state written out point by point."""
+"""A plan small enough to be checked by trying everything: a toy model, three devices, and every load looked at alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
+import numpy as np
+
 from calc.memory.options import MemoryOptions
-from calc.operators import work
-from calc.serving.deployment import Deployment, DeploymentOptions, resolve
+from calc.serving.deployment import DeploymentOptions, resolve
+from calc.serving.load.memory import room
+from calc.serving.load.objectives import Demand, Objectives
+from calc.serving.load.replica import replica
 from calc.serving.load.traffic import Traffic, uniform
-from calc.serving.phase import evaluate
-from calc.serving.plan.option import Demand, GoalName, Objectives
-from calc.serving.plan.search import Plan, Question, plan
+from calc.serving.plan.search import GoalName, Plan, Question, plan
 from calc.serving.plan.space import Space
 from tests.support.profiles import attention, decoder, device, loaded
 
@@ -61,54 +63,14 @@ class Tried:
         return all(getattr(self, n) <= v for n, v in objectives.given().items())
 
 
-def step_s(deployment: Deployment, prompts: float, request: tuple[int, int], decoding: float, context: float, part: str) -> float:
-    """One step, by one evaluation on plain numbers."""
-    new, cached = request
-    parts = work.Work("prefill", (work.Requests(prompts, new, cached, writes_source=True),))
-    found = evaluate(deployment, work.mixed(parts, work.decode(decoding, context))).time_s
-    return float(getattr(found, part))
-
-
 @cache
 def tried(deployment_id: tuple[str, int, int], length: tuple[int, int], users: float, closed: bool, part: str) -> Tried:
-    """The steady state of a replica written out from its definitions, for one prompt length and one number of requests."""
+    """A replica at one number of requests, looked at alone."""
     name, tensor, stages = deployment_id
-    prompt, output = length
-    deployment = resolve(loaded(MODEL), loaded(DEVICES[name]), options(tensor, stages, prompt + output))
-    context = prompt + output / 2
-    decoding = math.ceil(max(users, 1) / stages)
-    others = (users - 1 if closed else users) / stages
-    arriving = others * prompt / output
-    room = max(BUDGET - others, 1)
-    pieces = math.ceil(prompt / room)
-    chunk = min(max(prompt / pieces, arriving), room)
-    share = min(arriving / chunk, 1.0)
-
-    def step(tokens: float, decode: float, at: str = part) -> float:
-        return step_s(deployment, tokens / prompt, (prompt, 0), decode, context, at)
-
-    plain, mixed, full = step(0, decoding), step(chunk, others), step(room, others)
-    effect, best = deployment.efficiency.composition("serving.loaded")
-    floor = (1 - share) * step(0, decoding, "floor") + share * step(chunk, others, "floor")
-    layers = MODEL.num_hidden_layers
-    pace = math.ceil(layers / stages) * stages / layers
-    mean = (1 - share) * plain + share * mixed
-    tpot = max(step(0, 1), effect * mean, min(floor / best, mean)) * pace
-    filled = max(step(BUDGET, 0), effect * full, min(step(room, others, "floor") / best, full))
-    limit = room / prompt / (filled * pace) * stages
-    own = mixed * (pieces + stages - 1) / stages
-    residual = ((1 - share) * plain**2 + share * mixed**2) / (2 * mean)
-    think = (output - 1) * tpot
-    if closed:
-        free = users / limit - think
-        wait = max((free + math.sqrt(free * free + 4 * think / limit)) / 2 - 1 / limit, 0.0)
-        first = (1 - 1 / users) * residual + wait
-        rate = users / (first + own + think)
-    else:
-        rate = min(users / (output * tpot), limit)
-        used = rate / limit
-        first = (1 - math.exp(-users)) * residual + (used / (1 - used) / 2 / limit if used < 1 else math.inf)
-    return Tried(tpot, first + own, first + own + think, rate)
+    deployment = resolve(loaded(MODEL), loaded(DEVICES[name]), options(tensor, stages, sum(length)))
+    held = deployment.engine.capacity(deployment.question())
+    one = replica(deployment, held, uniform(*length), np.array([users]), closed=closed).at(part)
+    return Tried(float(one.tpot_s[0]), float(one.ttft_s[0]), float(one.e2e_s[0]), float(one.rate[0]))
 
 
 def options(tensor: int, stages: int, length: int) -> DeploymentOptions:
@@ -117,7 +79,9 @@ def options(tensor: int, stages: int, length: int) -> DeploymentOptions:
     return replace(BASE, tensor_parallel_size=tensor, pipeline_parallel_size=stages, data_parallel_size=1, memory=memory)
 
 
-def brute_force(names: tuple[str, ...], length: tuple[int, int], objectives: Objectives, demand: Demand, part: str) -> float | None:
+def brute_force(
+    names: tuple[str, ...], length: tuple[int, int], objectives: Objectives, demand: Demand, conservative: bool
+) -> float | None:
     """USD per hour of the cheapest deployment, every one tried with every number of replicas and every number of requests."""
     best: float | None = None
     for name in names:
@@ -127,11 +91,11 @@ def brute_force(names: tuple[str, ...], length: tuple[int, int], objectives: Obj
             for stages in PIPELINE:
                 deployment = resolve(loaded(MODEL), loaded(DEVICES[name]), options(tensor, stages, sum(length)))
                 held = deployment.engine.capacity(deployment.question())
-                fit = deployment.engine.sequences(deployment.question(), held, length[0] + length[1] // 2) if held.fits else 0
+                fit = min(int(room(held, uniform(*length), conservative=conservative)), SEQUENCES) if held.fits else 0
                 for replicas in range(1, MAX_GPUS // (tensor * stages) + 1):
                     usd = price.value * tensor * stages * replicas
                     if (best is None or usd < best) and _carries(
-                        (name, tensor, stages), length, objectives, demand, replicas, fit, part
+                        (name, tensor, stages), length, objectives, demand, replicas, fit, "high" if conservative else "expected"
                     ):
                         best = usd
     return best
@@ -153,8 +117,3 @@ def _carries(
     points = [tried(deployment_id, length, load, False, part) for load in loads]
     most = max((p.rate for p in points if p.meets(objectives) and math.isfinite(p.ttft_s)), default=0.0)
     return most > 0 and replicas * most >= demand.needed_rate * (1 - 1e-9)
-
-
-def fits_uniform(length: tuple[int, int]) -> Traffic:
-    """Requests of one length."""
-    return uniform(*length)

@@ -48,7 +48,7 @@ def test_a_closed_set_of_users_waits_between_its_bounds(users, service, think):
 
 
 def test_pipeline_pace_and_prompts():
-    assert batching.stage_pace(61, 4) == 64 / 61
+    assert batching.stage_pace(61, 4) == pytest.approx(64 / 61)
     assert batching.stage_pace(80, 8) == 1
     assert batching.prompt_s(1.0, 1, 4) == 1.0  # one chunk passes all stages
     assert batching.prompt_s(1.0, 8, 4) == 11 / 4  # eight chunks follow each other
@@ -60,3 +60,8 @@ def test_ladder_ends_at_its_limit(limit):
     assert found == sorted(set(found))
     assert (found[-1] == limit) if limit else found == []
     assert found[: min(limit, 32)] == list(range(1, min(limit, 32) + 1))
+
+
+@given(rate=st.floats(1e-3, 1e3), steps=st.integers(1, 4096), step=st.floats(1e-4, 1))
+def test_littles_law_goes_both_ways(rate, steps, step):
+    assert batching.request_rate(batching.in_flight(rate, steps, step), steps, step) == pytest.approx(rate)

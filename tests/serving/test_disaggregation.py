@@ -21,20 +21,29 @@ def test_what_shows_of_a_transfer_is_what_a_pipeline_of_layers_leaves(transfer, 
     assert disaggregation.exposed_s(transfer, prefill, layers) == pytest.approx(sent - prefill, rel=1e-6, abs=1e-6 * sent)
 
 
-@given(prefill=SECONDS, step=SECONDS, batch=st.integers(1, 512), output=st.integers(1, 4096))
-def test_at_the_ratio_neither_side_waits(prefill, step, batch, output):
-    ratio = disaggregation.ratio(prefill, step, batch, output)
-    rate = disaggregation.request_rate(ratio, 1, prefill, step, batch, output)
+@given(prefill=SECONDS, step=SECONDS, batch=st.integers(1, 512), steps=st.integers(1, 4096))
+def test_at_the_ratio_neither_side_waits(prefill, step, batch, steps):
+    ratio = disaggregation.ratio(prefill, step, batch, steps)
+    rate = disaggregation.request_rate(ratio, 1, prefill, step, batch, steps)
     assert rate == pytest.approx(ratio / prefill)
-    assert rate == pytest.approx(batch / (output * step))
-    assert disaggregation.request_rate(2 * ratio, 1, prefill, step, batch, output) == pytest.approx(rate)
+    assert rate == pytest.approx(batch / (steps * step))
+    assert disaggregation.request_rate(2 * ratio, 1, prefill, step, batch, steps) == pytest.approx(rate)
 
 
 def test_restoring_wins_on_a_link_above_break_even():
     found = restore(calc.deploy("llama-3.1-8b", "h100-sxm5-80gb"), 8192)
     assert found.bytes_per_rank == 8192 * 131_072
-    wins = found.restore_s < found.recompute_s.expected
-    assert wins == (found.bandwidth_bytes_per_s > found.break_even_bytes_per_s)
+    best = 8192 * 131_072 / 63e9  # its PCIe link
+    assert (found.restore_s.floor, found.restore_s.low) == pytest.approx((best, best))
+    assert (found.restore_s.expected, found.restore_s.high) == pytest.approx((best * 32 / 25, best * 32 / 25))
+    at_break_even = found.restore_s.expected * found.bandwidth_bytes_per_s / found.break_even_bytes_per_s
+    assert at_break_even == pytest.approx(found.recompute_s.expected)
+
+
+def test_nothing_is_decoded_of_a_single_token():
+    one, two = (handover(calc.deploy("llama-3.1-8b", "h100-sxm5-80gb"), Workload(8, 1024, n)) for n in (1, 2))
+    assert (one.prefill_per_decode, one.requests_per_s) == (None, None)
+    assert two.prefill_per_decode > 0
 
 
 def test_streamed_weights_hide_from_the_tokens_whose_products_take_as_long():

@@ -11,10 +11,10 @@ import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.serving.deployment import DeploymentOptions
+from calc.serving.load.objectives import Demand, Objectives
 from calc.serving.load.replica import replica
 from calc.serving.load.steady_state import served_load
 from calc.serving.load.traffic import uniform
-from calc.serving.plan.option import Demand, Objectives
 from calc.serving.plan.search import Question, plan
 from calc.serving.plan.space import Space
 from calc.serving.request import Workload

@@ -11,13 +11,15 @@ import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.serving.load import batching
+from calc.serving.load.objectives import Demand, Objectives
 from calc.serving.load.steady_state import served_load
 from calc.serving.load.traffic import uniform
-from calc.serving.plan.option import Demand, Objectives
 from calc.serving.plan.search import Question, plan
 from calc.serving.plan.space import Space
 from calc.serving.request import Workload
 from calc.serving.sweep.grid import Sweep, WorkAxes
+from calc.timing.calibrated import Calibrated
+from calc.timing.step_time import Range
 from tests.serving.small_space import BASE, DEVICES, MODEL
 from tests.support.profiles import deployment, loaded
 
@@ -81,17 +83,23 @@ def test_an_effect_never_makes_steps_faster_than_they_can_be(mean, effect, alone
     assert served <= max(mean, effect * mean)
 
 
-def test_the_effect_is_applied_once_to_the_stated_load():
-    users = 64
-    big = calc.deploy("llama-3.1-8b", "h100-sxm5-80gb")
-    answer = served_load(big, Workload(1, 1024, 256), Demand(None, users, 0.0)).answer
-    replica, at = answer.option.replica, answer.option.index(1)
-    effect, _ = big.efficiency.composition("serving.loaded")
-    mean = batching.mean_step_s(replica.step_s.expected[0][at], replica.step_s.expected[1][at], replica.mean.share[at])
-    least = batching.least_s(
-        mean, batching.mean_step_s(*(replica.step_s.floor[i][at] for i in (0, 1)), replica.mean.share[at]), replica.best
-    )
-    assert answer.tpot_s.expected == pytest.approx(max(effect * mean, least, replica.alone_s.expected[0]))
+def test_the_effect_is_applied_once_to_the_stated_load(monkeypatch):
+    def tpot(effect: float) -> Range:
+        monkeypatch.setattr(Calibrated, "composition", lambda self, name: (effect, 1.0))
+        return served_load(ONE, Workload(1, 1024, 256), Demand(None, 8, 0.0)).answer.tpot_s
+
+    plain, twice = tpot(1.0), tpot(2.0)
+    for part in PARTS[1:]:
+        assert getattr(twice, part) == pytest.approx(2 * getattr(plain, part))
+    assert twice.floor == plain.floor
+
+
+@settings(max_examples=20)
+@given(length=LENGTHS, demand=DEMANDS)
+def test_no_gap_between_tokens_is_shorter_than_the_mean(length, demand):
+    found = served_load(ONE, Workload(1, *length), demand).answer
+    if found:
+        assert found.longest_step_s >= found.tpot_s.expected
 
 
 def test_throughput_alone_is_judged_as_published_throughput_is():
@@ -100,7 +108,7 @@ def test_throughput_alone_is_judged_as_published_throughput_is():
         question = Question(
             loaded(MODEL), (loaded(DEVICES["large"]),), uniform(256, 64), objectives, demand, "throughput", space=space
         )
-        return plan(question).options[0].replica.effect
+        return plan(question).options[0].replica.effect.factor
 
     model = ONE.efficiency
     assert effect(Objectives(), Demand()) == model.composition("serving.saturated")[0]

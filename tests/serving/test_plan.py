@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import calc
 from calc.errors import UsageError
-from calc.serving.load.traffic import uniform
-from calc.serving.plan.option import Demand, Objectives
+from calc.report.plan import record as report
+from calc.report.plan.page import label
+from calc.report.table import plain
+from calc.serving.load.answer import answer as answered
+from calc.serving.load.objectives import Demand, Objectives
+from calc.serving.load.traffic import spread, uniform
+from calc.serving.plan.front import front
 from calc.serving.plan.reasons import cheaper_failures, concessions, nearest_misses
 from calc.serving.plan.search import Question, plan
 from calc.serving.plan.space import Space
@@ -28,8 +38,8 @@ OBJECTIVES = st.builds(lambda tpot, ttft, e2e: Objectives(ttft and 10 * ttft, tp
 @settings(max_examples=25)
 @given(names=NAMES, length=LENGTHS, objectives=OBJECTIVES, demand=DEMANDS, conservative=st.booleans())
 def test_cheapest_is_what_trying_everything_finds(names, length, objectives, demand, conservative):
-    found = ask(names, uniform(*length), objectives, demand)
-    best = brute_force(names, length, objectives, demand, "expected")
+    found = ask(names, uniform(*length), objectives, demand, conservative=conservative)
+    best = brute_force(names, length, objectives, demand, conservative)
     assert (found.answers[0].usd_per_hour if found.answers else None) == best
 
 
@@ -86,7 +96,11 @@ def test_answers_meet_what_was_asked(names, length, objectives, demand):
             assert answer.sustainable_rate * (1 - demand.headroom) >= demand.request_rate * (1 - 1e-6)
         for value in (answer.tpot_s, answer.ttft_s, answer.e2e_s):
             assert value.floor <= value.low <= value.expected <= value.high
-    assert list(found.answers) == sorted(found.answers, key=lambda a: (a.usd_per_hour, a.gpus)) or len(names) > 1
+    bills = [(a.usd_per_hour, a.gpus) for a in found.answers]
+    first = {a.deployment.hardware.name: bill for a, bill in reversed(list(zip(found.answers, bills, strict=True)))}
+    assert bills[: len(first)] == sorted(first.values())  # the best of each device, then the others
+    assert bills[len(first) :] == sorted(bills[len(first) :])
+    assert not bills or bills[0] == min(bills)
 
 
 @settings(max_examples=8)
@@ -118,6 +132,75 @@ def test_giving_way_as_said_makes_an_answer(names, length, objectives, demand):
         else:
             continue
         assert ask(names, uniform(*length), given, load).answers, concession
+
+
+SHORT = st.builds(uniform, st.sampled_from([1, 16, 256, 3000]), st.integers(1, 4) | st.integers(1, 200))
+SPREAD = st.builds(lambda p, o: spread({0.5: p, 0.95: 3 * p}, {0.5: o, 0.95: 2 * o}), st.integers(1, 2000), st.integers(1, 60))
+GOALS = st.sampled_from(["cost", "gpus", "tpot", "ttft", "throughput"])
+LOADS = DEMANDS | st.just(Demand()) | st.builds(Demand, st.floats(100.0, 5000.0))
+
+
+@settings(max_examples=20)
+@given(traffic=SHORT | SPREAD, objectives=OBJECTIVES, demand=LOADS, goal=GOALS, conservative=st.booleans())
+def test_every_answer_can_be_written(traffic, objectives, demand, goal, conservative):
+    """Outputs of one token and loads near saturation included: no figure of the record is infinite."""
+    found = ask(("small", "large"), traffic, objectives, demand, goal, conservative)
+    record = report.record(found)
+    json.dumps(record, allow_nan=False)
+    assert "GPU" in plain(report.page(found), 80)
+    given = objectives.given()
+    for point in front(found):
+        assert point.ttft_s <= given.get("ttft_s", math.inf)
+        assert point.ttft_s < math.inf
+        at = list(point.option.replica.in_flight).index(point.in_flight)
+        assert point.option.load.e2e_s[at] <= given.get("e2e_s", math.inf)
+
+
+@settings(max_examples=15)
+@given(length=LENGTHS, rate=st.floats(0.01, 300.0), goal=GOALS)
+def test_figures_are_those_of_the_stated_rate(length, rate, goal):
+    for answer in ask(("small", "large"), uniform(*length), Objectives(), Demand(rate), goal).answers:
+        replica, at = answer.option.replica, answer.option.index(answer.replicas)
+        steps = float(replica.steps[at])
+        assert length[1] - 1 < steps <= length[1] + 5  # its decode steps, and those of its prompt
+        assert answer.in_flight == pytest.approx(rate / answer.replicas * steps * answer.tpot_s.expected, rel=1e-5)
+        assert answer.in_flight in replica.in_flight
+
+
+@settings(max_examples=10)
+@given(length=LENGTHS, rate=st.floats(0.01, 300.0), goal=st.sampled_from(["tpot", "ttft"]))
+def test_the_fastest_is_fastest_at_the_stated_rate(length, rate, goal):
+    found = ask(("small", "large", "cheap"), uniform(*length), Objectives(), Demand(rate), goal)
+    for option in found.options:
+        if option.index(option.most_replicas) is None:
+            continue
+        other = answered(option, option.most_replicas)
+        assert getattr(found.answers[0], f"{goal}_s").expected <= getattr(other, f"{goal}_s").expected * (1 + 1e-12)
+
+
+def test_a_tpot_is_never_below_what_its_longest_gap_allows():
+    found = calc.plan("llama-3.1-70b", "h100-sxm5-80gb", concurrency=1, pipeline_parallel_size=6, tensor_parallel_size=1)
+    assert found.answers[0].longest_step_s >= found.answers[0].tpot_s.expected
+
+
+@pytest.mark.parametrize("given", [{"ttft_s": 0.0}, {"tpot_s": -1.0}, {"e2e_s": float("nan")}], ids=str)
+def test_objectives_are_above_nothing(given):
+    with pytest.raises(UsageError):
+        Objectives(**given)
+
+
+def test_nothing_is_free():
+    with pytest.raises(UsageError, match="price of small"):
+        Question(loaded(MODEL), (loaded(DEVICES["small"]),), uniform(256, 64), prices={"small": 0.0}, space=SPACE)
+
+
+def test_limits_that_are_tried_are_told_apart():
+    space = replace(SPACE, max_num_batched_tokens=(512, 1024), max_num_seqs=(4, 8))
+    found = plan(Question(loaded(MODEL), (loaded(DEVICES["small"]),), uniform(256, 64), space=space, top=4))
+    tried = {(a.deployment.memory.max_num_batched_tokens, a.deployment.memory.max_num_seqs) for a in found.answers}
+    assert len(tried) == 4
+    rows = [json.dumps(report.split_record(a.option, a.replicas)) for a in found.answers]
+    assert len(set(rows)) == len({label(a.option) for a in found.answers}) == 4
 
 
 def test_conservative_never_promises_more():

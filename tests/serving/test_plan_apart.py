@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calc.serving import disaggregation
+from calc.errors import UsageError
+from calc.serving.load.objectives import Demand, Objectives
 from calc.serving.load.traffic import uniform
 from calc.serving.plan.apart import apart
-from calc.serving.plan.option import Demand, Objectives
 from calc.serving.plan.search import Question, plan
 from calc.serving.plan.space import Space
 from tests.serving.small_space import BASE, MODEL
@@ -23,8 +23,8 @@ CLUSTER = device(id="cluster", links=LINKS, cloud_price_usd_per_hour={"value": 2
 SPACE = Space(base=BASE, tensor=(1, 2), pipeline=(1,), max_gpus=32)
 
 
-def found(rate: float, objectives: Objectives, hardware=CLUSTER):
-    question = Question(loaded(MODEL), (loaded(hardware),), uniform(2000, 100), objectives, Demand(rate, None, 0.2), space=SPACE)
+def found(rate: float, objectives: Objectives, hardware=CLUSTER, output: int = 100):
+    question = Question(loaded(MODEL), (loaded(hardware),), uniform(2000, output), objectives, Demand(rate, None, 0.2), space=SPACE)
     return apart(plan(question))
 
 
@@ -40,8 +40,13 @@ def test_answers_carry_the_rate_within_the_objectives(rate, tpot, ttft):
         assert a.in_flight <= a.batch_limit
         for value in (a.ttft_s, a.tpot_s, a.e2e_s):
             assert value.floor <= value.low <= value.expected <= value.high
-        balanced = disaggregation.request_rate(a.prefill_per_decode, 1, 1.0, 1.0, a.prefill_per_decode, 1)
-        assert balanced == pytest.approx(a.prefill_per_decode)
+        made, finished = (
+            a.prefill_replicas / a.prompt_s,
+            a.decode_replicas * a.batch_limit / (99 * a.step_s),
+        )  # the first is prefill's
+        assert a.sustainable_rate == pytest.approx(min(made, finished))
+        assert a.prefill_per_decode / a.prompt_s == pytest.approx(finished / a.decode_replicas)
+        assert a.in_flight == pytest.approx(rate / a.decode_replicas * 99 * a.tpot_s.expected, rel=1e-6)
 
 
 def test_more_requests_never_cost_less():
@@ -57,3 +62,10 @@ def test_only_what_can_be_sent_is_apart():
     users = Question(loaded(MODEL), (loaded(CLUSTER),), uniform(2000, 100), Objectives(), Demand(None, 4), space=SPACE)
     assert apart(plan(users)) == []
     assert found(1.0, Objectives(tpot_s=1e-9)) == []
+
+
+def test_a_single_token_is_never_decoded_apart():
+    with pytest.raises(UsageError, match="prefill makes the only token"):
+        found(1.0, Objectives(), output=1)
+    few, many = (found(20.0, Objectives(), output=n)[0] for n in (2, 50))
+    assert few.prefill_per_decode == pytest.approx(49 * many.prefill_per_decode, rel=0.1)

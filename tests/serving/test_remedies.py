@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+import calc
+from calc.memory.options import MemoryOptions
 from calc.operators.parameters import Held, held_bytes, model_weights
 from calc.serving import remedies
 from calc.serving.deployment import DeploymentOptions, resolve
@@ -36,3 +39,31 @@ def test_a_file_that_is_smaller_than_a_format_is_not_told_to_use_it():
     assert held < 0.7 / 2 * held_bytes(list(model_weights(MODEL)), BF16)
     assert found(model, 0.3).quantization != "fp8"  # would take more than the file does
     assert found(MODEL, 1.0).quantization == "fp8"
+
+
+def test_what_memory_does_not_limit_is_no_number():
+    mamba = calc.load_model("mamba-2.8b")
+    found = remedies.find(mamba, calc.load_hardware("h100-sxm5-80gb"), DeploymentOptions(), 4, 4096)
+    assert found.context is None  # a state does not grow with the context
+    assert found.requests is not None
+    on_host = DeploymentOptions(engine="llama.cpp", memory=MemoryOptions(gpu_layers=0))  # and so is every cache
+    apart = remedies.find(calc.load_model("llama-3.1-8b"), calc.load_hardware("l40s"), on_host, 4, 4096)
+    assert apart.requests is None
+
+
+@pytest.mark.parametrize("data", [1, 2, 4])
+def test_gpus_of_a_remedy_are_those_it_was_tried_on(data):
+    model, machine = calc.load_model("deepseek-v3"), calc.load_hardware("h200-sxm-141gb")
+    options = DeploymentOptions(tensor_parallel_size=1, data_parallel_size=data, enable_expert_parallel=data > 1)
+    split = remedies.find(model, machine, options, 4, 32768).gpus
+    assert split is not None
+    assert split.data == data
+    tried = DeploymentOptions(
+        tensor_parallel_size=split.tensor,
+        pipeline_parallel_size=split.pipeline,
+        data_parallel_size=data,
+        enable_expert_parallel=data > 1,
+    )
+    one = resolve(model, machine, tried)
+    assert split.gpus == one.sharding.gpus
+    assert remedies.room(one, 32768, 4) >= 4

@@ -60,7 +60,7 @@ def test_launches_help_with_factors_from_a_file_too(tmp_path):
     factor = f"{{compute: {share}, bandwidth: {share}, link: {share}, launch_s: {launch}}}"
     path = tmp_path / "own.yaml"
     path.write_text(f"id: own\nevidence: measured here\norigin: a test\nfactors:\n  - {factor}\n", encoding="utf-8")
-    assert load_efficiency(str(path))
+    assert load_efficiency(str(path)).evidence == "measured here n=3"
     assert saved(work.decode(1, 1024), efficiency=str(path))["launch"] > 0
 
 

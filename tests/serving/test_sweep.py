@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
-from calc.serving.deployment import Deployment, DeploymentOptions
-from calc.serving.request import Workload, pieces
+from calc.operators import work
+from calc.serving.deployment import Deployment, DeploymentOptions, resolve
+from calc.serving.estimate import estimate
+from calc.serving.load.objectives import Demand
+from calc.serving.phase import timed_step
+from calc.serving.request import Workload, mean_step, pieces, smallest_chunk, spans
 from calc.serving.sweep.grid import Sweep, WorkAxes, check_size
-from calc.serving.sweep.mean_step import array_pieces
+from calc.serving.sweep.mean_step import MeanStep
+from tests.support.profiles import attention, decoder, loaded
 
 MODELS = (
     "llama-3.1-8b", "llama-3.1-70b", "deepseek-v3", "deepseek-v2-lite", "gpt-oss-20b", "gemma-3-27b-it", "qwen3-30b-a3b",
@@ -90,11 +95,31 @@ def test_pieces_of_arrays_are_those_of_numbers(first, length, bends, chunk):
     starts = np.array(first, dtype=float)
     ends = starts + length
     whole = [
-        (np.broadcast_to(a, starts.shape), np.broadcast_to(b, starts.shape)) for a, b in array_pieces(starts, ends, bends, chunk)
+        (np.broadcast_to(a, starts.shape), np.broadcast_to(b, starts.shape))
+        for a, b in spans(starts, ends, sorted(set(bends)), chunk)
     ]
     for i, start in enumerate(first):
         mine = [((a[i] + b[i]) / 2, b[i] - a[i] + 1) for a, b in whole if b[i] >= a[i]]
         assert mine == pieces(start, start + length, sorted(set(bends)), chunk)
+
+
+CHUNKED = calc.deploy("llama-4-scout-17b-16e-instruct", "h200-sxm-141gb", DeploymentOptions(tensor_parallel_size=8))
+
+
+@settings(max_examples=20)
+@given(batch=st.integers(1, 300), prompt=st.integers(1, 40_000), output=st.integers(2, 100_000))
+def test_the_mean_step_over_chunks_is_the_mean_of_all_steps(batch, prompt, output):
+    steps = timed_step(CHUNKED, work.decode(batch, np.arange(prompt + 1.0, prompt + output))).time_s.expected
+    assert mean_step(CHUNKED, Workload(batch, prompt, output)).expected == pytest.approx(float(np.mean(steps)), rel=1e-9)
+
+
+def test_thousands_of_chunks_take_few_steps_and_the_sweep_agrees():
+    """2,400 attention chunks: cut at every one, a point took seconds; cut at the first thousand, a single estimate was wrong."""
+    prompt, output = 1000, 20_000_000
+    single = mean_step(CHUNKED, Workload(1, prompt, output))
+    many = MeanStep(CHUNKED).at(np.array([1.0]), np.array([float(prompt)]), np.array([float(output)]))
+    assert close(float(many.expected[0]), single.expected)
+    assert len(pieces(prompt, prompt + output, [], smallest_chunk(CHUNKED))) <= 4
 
 
 @settings(max_examples=20)
@@ -121,4 +146,28 @@ def test_threads_keep_the_order():
 
 def test_a_sweep_without_end_is_refused_with_its_size():
     with pytest.raises(UsageError, match="1,000,000,000,000 points"):
-        check_size(10**12)
+        check_size(1, WorkAxes(range(1, 10**6 + 1), range(1, 10**6 + 1)))
+    with pytest.raises(UsageError, match="1,000,000 deployments"):
+        check_size(10**6, WorkAxes())
+
+
+def test_loads_are_counted_over_the_whole_sweep():
+    """However the points are cut into parts: 200 x 150 x 4 lengths and users, each with a steady state of its own."""
+    with pytest.raises(UsageError, match="120,000 loads"):
+        check_size(1, WorkAxes((1,), range(1, 201), range(1, 151), concurrency=(1, 2, 3, 4)))
+    with pytest.raises(UsageError, match="180,000 loads"):
+        check_size(3, WorkAxes((1,), range(1, 201), range(1, 301), concurrency=(1,)))
+    check_size(
+        1, WorkAxes((1, 2, 4), range(1, 201), range(1, 151), (None, 64), concurrency=(1,))
+    )  # batches and contexts have no load
+    check_size(3, WorkAxes((1,), range(1, 201), range(1, 301)))
+
+
+def test_a_load_of_an_encoder_is_refused_as_a_single_estimate_refuses_it():
+    encoder = decoder(hidden=256, layers=2, mixers=attention(4, 4, 64, causal=False), width=512, vocab=1000)
+    deployment = resolve(loaded(encoder), calc.load_hardware("l40s"), DeploymentOptions(engine="ideal"))
+    with pytest.raises(UsageError, match="is an encoder") as single:
+        estimate(deployment, Workload(), None, Demand(None, 4, 0.0))
+    with pytest.raises(UsageError, match="is an encoder") as swept:
+        list(Sweep(deployment).parts(WorkAxes([1], [64], [1], concurrency=[4])))
+    assert single.value.message == swept.value.message

@@ -16,6 +16,22 @@ def test_uniform_requests_are_one_class():
     assert (traffic.prompt_cv2, traffic.longest, traffic.in_flight) == (0, 1101, [(1.0, 1050)])
 
 
+def test_the_first_token_is_no_decode_step():
+    assert (uniform(8, 1).mean_decode_steps, uniform(8, 5).mean_decode_steps) == (0, 4)
+    assert spread({0.5: 10, 0.95: 20}, {0.5: 1, 0.95: 1}).mean_context > 0
+
+
+@given(length=st.integers(1, 10**5), output=st.integers(1, 10**4), share=st.sampled_from([0.5, 0.95, 0.99, 1.0]))
+def test_the_longest_is_of_each_list_alone(length, output, share):
+    """However a constant length is written, and whatever the other list says."""
+    constant = spread({1.0: length}, {1.0: output}).longest
+    assert constant == length + output
+    assert spread({0.5: length, 0.95: length}, {1.0: output}).longest == constant
+    assert spread({0.5: length, 0.95: 2 * length}, {share: output}).longest - output == (
+        spread({0.5: length, 0.95: 2 * length}, {1.0: 1}).longest - 1
+    )
+
+
 def test_the_last_prompt_token_is_never_cached():
     assert Request(8, 4, 100).new_tokens == 1
 

@@ -63,11 +63,6 @@ def engine(name: str) -> EngineLaw:
     return import_module(f"calc.memory.engines.{_MODULES[key]}")
 
 
-def engine_names() -> list[str]:
-    """Engines whose memory law is known."""
-    return list(_MODULES)
-
-
 def all_engines() -> list[str]:
     """Every engine that can be named: those whose memory law is known, then those of which only speeds are."""
     return [*_MODULES, *WITHOUT_LAW]

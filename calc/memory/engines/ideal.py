@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from calc.arrays import Number
 from calc.memory import capacity as figures
 from calc.memory import host
-from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, remainder
-from calc.memory.capacity import Capacity, Rank, Summary
+from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or
+from calc.memory.capacity import Capacity, Summary
 from calc.memory.kv_cache import RankCache, shared_tokens
-from calc.memory.weights import stage_bytes
+from calc.memory.rank import Rank
+from calc.memory.share import OfTotal
+from calc.memory.weights import named, stage_bytes
 
 NAME = "ideal"
 NEWEST_VERSION = "1"
@@ -55,7 +57,7 @@ class BytePool:
 def capacity(question: MemoryQuestion) -> Capacity:
     """What would fit if memory held nothing but weights and cache."""
     options = question.options
-    utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION
+    share = OfTotal(options.gpu_memory_utilization or DEFAULT_UTILIZATION)
     ranks: list[Rank] = []
     warnings: list[tuple[str, str]] = []
     for stage, cache in enumerate(question.caches()):
@@ -66,15 +68,16 @@ def capacity(question: MemoryQuestion) -> Capacity:
         )
         weights = given_or(options.weights_bytes, "weights", _loaded(question, parts))
         taken = (weights, given_or(options.activation_bytes, "activation", Term("activation", 0, "ideal")))
-        kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", utilization), taken))
+        kv = given_or(options.kv_cache_bytes, "kv_cache", share.left(memory, taken))
         ranks.append(Rank(stage, memory, taken, kv, BytePool(cache)))
     said_once = tuple(dict.fromkeys(warnings))
-    summary = Summary(NAME, NEWEST_VERSION, utilization, options.max_num_seqs, options.max_num_batched_tokens, said_once)
+    summary = Summary(NAME, NEWEST_VERSION, share, options.max_num_seqs, options.max_num_batched_tokens, said_once)
     return figures.assemble(question, summary, ranks)
 
 
 def _loaded(question: MemoryQuestion, parts: dict[str, int]) -> Term:
-    return host.less(question, Term("weights", sum(parts.values()), "exact shapes"), parts)
+    weights = Term("weights", sum(parts.values()), "exact shapes", parts=named(parts, question.numbers))
+    return host.less(question, weights, parts)
 
 
 def sequences(question: MemoryQuestion, capacity: Capacity, context: int) -> int:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from calc.errors import UsageError
 from calc.memory import capacity as figures
 from calc.memory import host
-from calc.memory.budget import MemoryQuestion, Term, Warnings, device_memory, given_or, is_unified, remainder
-from calc.memory.capacity import Capacity, Rank, Summary
+from calc.memory.budget import MemoryQuestion, Term, Warnings, device_memory, given_or, is_unified
+from calc.memory.capacity import Capacity, Summary
 from calc.memory.engines.llama_cpp_cache import (
     NEWEST_BUILD,
     Buffers,
@@ -26,8 +26,10 @@ from calc.memory.engines.llama_cpp_cache import (
 )
 from calc.memory.kv_cache import LayerCache, RankCache
 from calc.memory.memo import remembered
+from calc.memory.rank import Rank
+from calc.memory.share import OfTotal
 from calc.memory.term import Figure, gib_term
-from calc.memory.weights import bytes_by_part, stage_weights
+from calc.memory.weights import bytes_by_part, named, stage_weights
 from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.profiles.model import ModelProfile
@@ -72,7 +74,10 @@ def placement(question: MemoryQuestion) -> list[tuple[int, int]]:
         for count in options.pipeline_layers:
             edges.append(edges[-1] + count)
         if len(edges) != devices + 1 or edges[-1] != layers:
-            raise UsageError(f"a split into {options.pipeline_layers} does not deal {layers - first} layers to {devices} devices")
+            raise UsageError(
+                f"a split into {options.pipeline_layers} does not deal {layers - first} layers to {devices} devices",
+                "one number a device, that sum up to the layers",
+            )
         return list(pairwise(edges))
     if options.split_mode == "row":
         return [(first, layers)] + [(layers, layers)] * (devices - 1)
@@ -98,8 +103,8 @@ def device_caches(model: ModelProfile, latent_cache: str, first: int, last: int)
 @remembered
 def device_weights(
     model: ModelProfile, numbers: NumberPlan, first: int, last: int, with_output: bool, gpu_experts: int | None
-) -> int:
-    """Bytes of the layers on one device. The table of embeddings stays on the host; the device with the last layer holds the output
+) -> dict[str, int]:
+    """Bytes by part of the layers on one device. The table of embeddings stays on the host; the device with the last layer holds the output
     matrix, a copy of the table where the model ties them."""
     names = model.layers()
     whole = Sharding(1, 3)  # host, this device, what follows: the stage in the middle holds neither table nor head
@@ -107,8 +112,8 @@ def device_weights(
     parts = bytes_by_part(stage_weights(model, whole, 1, layers=split, gpu_experts=gpu_experts), numbers)
     if with_output:
         head = bytes_by_part(stage_weights(model, Sharding(1, 2), 1, layers=(len(names), 0)), numbers)
-        parts["output"] = sum(head.values())
-    return sum(parts.values())
+        parts |= {part: parts.get(part, 0) + size for part, size in head.items()}
+    return parts
 
 
 def compute_bytes(question: MemoryQuestion, layout: Layout, with_output: bool, cells: int) -> int:
@@ -148,8 +153,14 @@ def context_size(question: MemoryQuestion, layout: Layout) -> int:
 
 
 def by_layer(question: MemoryQuestion) -> MemoryQuestion:
-    """Several devices are stages of layers, not slices of matrices."""
-    sharding = question.sharding
+    """Several devices are stages of layers, not slices of matrices. Raises UsageError for more devices than layers."""
+    sharding, layers = question.sharding, len(question.model.layers())
+    if sharding.tensor > 1 and sharding.ranks > layers:
+        raise UsageError(
+            f"tensor parallel size {sharding.tensor} x pipeline parallel size {sharding.pipeline} are more devices than the {layers} "
+            "layers that llama.cpp deals to them",
+            f"at most {layers} devices",
+        )
     return replace(question, sharding=Sharding(1, sharding.ranks, sharding.data)) if sharding.tensor > 1 else question
 
 
@@ -159,7 +170,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
     question = by_layer(question)
     build, fork, warnings = parse_build(options.engine_version)
     layout = layout_of(question, build, fork)
-    utilization = options.gpu_memory_utilization or DEFAULT_UTILIZATION
+    share = OfTotal(options.gpu_memory_utilization or DEFAULT_UTILIZATION)
     asked = context_size(question, layout)
     cells = layout.cells(asked)
     if options.max_model_len is None and options.context_size is not None:  # a request has what its slot has
@@ -175,15 +186,15 @@ def capacity(question: MemoryQuestion) -> Capacity:
             _weights(question, first, last, with_output),
             _compute(question, layout, with_output, cells),
             _runtime(question, stage),
-            Term("cuda_graphs", options.graph_bytes or 0, "given" if options.graph_bytes is not None else "none"),
+            given_or(options.graph_bytes, "cuda_graphs", Term("cuda_graphs", 0, "none")),
         )
-        kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", utilization), taken))
+        kv = given_or(options.kv_cache_bytes, "kv_cache", share.left(memory, taken))
         pool = SlotPool(RankCache(tuple(caches), question.numbers), layout)
         ranks.append(Rank(stage, memory, taken, kv, pool))
         total += layer_buffers(caches, question.numbers, layout, asked)
     printed = _printed(total, layout, asked)
     said_once = tuple(dict.fromkeys(warnings))
-    summary = Summary(NAME, _shown(build, fork), utilization, layout.slots, layout.batch, said_once, printed)
+    summary = Summary(NAME, _shown(build, fork), share, layout.slots, layout.batch, said_once, printed)
     found = figures.assemble(question, summary, ranks)
     if options.context_size is None:
         return found
@@ -195,33 +206,33 @@ def _allocated(rank: Rank, question: MemoryQuestion, layout: Layout, asked: int)
 
 
 def _weights(question: MemoryQuestion, first: int, last: int, with_output: bool) -> Term:
-    options = question.options
-    if options.weights_bytes is not None:
-        return Term("weights", options.weights_bytes, "given")
+    options, numbers, others = question.options, question.numbers, 0
     if options.split_mode == "row":  # every device holds a slice of every matrix
         first, last = placement(question)[0]
-        exact = device_weights(question.model, question.numbers, first, last, True, options.gpu_experts)
-        exact = -(-exact // question.sharding.ranks)
+        parts = device_weights(question.model, numbers, first, last, True, options.gpu_experts)
+        others = sum(parts.values()) - -(-sum(parts.values()) // question.sharding.ranks)
     else:
-        exact = device_weights(question.model, question.numbers, first, last, with_output, options.gpu_experts)
-    if any(f.approximate for f in question.numbers.roles.values()):
-        return Term("weights", exact, "average bits of the mix", int(exact * 0.96), int(exact * 1.04))
-    return Term("weights", exact, "shapes and formats", exact, int(exact * 1.005))
+        parts = device_weights(question.model, numbers, first, last, with_output, options.gpu_experts)
+    exact, tensors = sum(parts.values()) - others, named(parts, numbers)
+    if others:
+        tensors = (*tensors, ("slices on other devices", -others))
+    if any(f.approximate for f in numbers.roles.values()):
+        loaded = Term("weights", exact, "average bits of the mix", int(exact * 0.96), int(exact * 1.04), tensors)
+    else:
+        loaded = Term("weights", exact, "shapes and formats", exact, int(exact * 1.005), tensors)
+    return given_or(options.weights_bytes, "weights", loaded)
 
 
 def _compute(question: MemoryQuestion, layout: Layout, with_output: bool, cells: int) -> Term:
-    if question.options.activation_bytes is not None:
-        return Term("activation", question.options.activation_bytes, "given")
     size = compute_bytes(question, layout, with_output, cells)
     low, high = (int(size * share) for share in _COMPUTE_SPREAD)
-    return Term("activation", size, f"compute buffer of {layout.ubatch} tokens", low, high)
+    buffer = Term("activation", size, f"compute buffer of {layout.ubatch} tokens", low, high)
+    return given_or(question.options.activation_bytes, "activation", buffer)
 
 
 def _runtime(question: MemoryQuestion, stage: int) -> Term:
-    if question.options.runtime_bytes is not None:
-        return Term("runtime", question.options.runtime_bytes, "given")
     spread = _UNIFIED_RUNTIME_GIB if is_unified(question.device(stage)) else _RUNTIME_GIB
-    return gib_term("runtime", spread, "start-up logs")
+    return given_or(question.options.runtime_bytes, "runtime", gib_term("runtime", spread, "start-up logs"))
 
 
 def _printed(total: Buffers, layout: Layout, asked: int) -> tuple[Figure, ...]:

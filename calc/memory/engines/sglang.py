@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from calc.memory import capacity as figures
 from calc.memory import host
-from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, is_unified, remainder
-from calc.memory.capacity import Capacity, Rank, Summary
+from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, is_unified
+from calc.memory.capacity import Capacity, Summary
 from calc.memory.engines import sglang_settings
 from calc.memory.engines.compressed_pool import CompressedPool, is_compressed, widened
 from calc.memory.engines.sglang_pools import TokenPool, capped
@@ -17,8 +17,10 @@ from calc.memory.engines.sglang_settings import NEWEST_VERSION as NEWEST_VERSION
 from calc.memory.engines.sglang_settings import Settings
 from calc.memory.engines.version import shown
 from calc.memory.kv_cache import RankCache
+from calc.memory.rank import Rank
+from calc.memory.share import OfFreeBefore, remainder
 from calc.memory.term import Figure, gib_term
-from calc.memory.weights import stage_bytes
+from calc.memory.weights import named, stage_bytes
 from calc.units import GIB
 
 VOCABULARY_MULTIPLE = 64
@@ -42,7 +44,13 @@ def capacity(question: MemoryQuestion) -> Capacity:
         ranks.append(rank)
         printed = printed or _printed(rank)
     summary = Summary(
-        NAME, shown(chosen.version), chosen.fraction, chosen.max_running, chosen.chunk, tuple(dict.fromkeys(warnings)), printed
+        NAME,
+        shown(chosen.version),
+        OfFreeBefore(chosen.fraction),
+        chosen.max_running,
+        chosen.chunk,
+        tuple(dict.fromkeys(warnings)),
+        printed,
     )
     return widened(figures.assemble(question, summary, ranks))
 
@@ -69,14 +77,15 @@ def _rank(question: MemoryQuestion, chosen: Settings, stage: int, memory: Term, 
     )
     exact = sum(parts.values())
     low, extra, high = (int(x * GIB) for x in _WEIGHTS_EXTRA)
-    loaded = Term("weights", exact + extra, "shapes and formats", exact + low, exact + high)
+    tensors = (*named(parts, question.numbers), ("rounding of the allocator", extra))
+    loaded = Term("weights", exact + extra, "shapes and formats", exact + low, exact + high, tensors)
     weights = given_or(options.weights_bytes, "weights", host.less(question, loaded, parts))
+    share = OfFreeBefore(chosen.fraction)
     free = remainder(memory, [before], "free_before_loading")
-    static = free.scaled("static", chosen.fraction)
-    kept = Term("activation", free.bytes - static.bytes, "left free: activations and graphs")
-    rest = given_or(options.kv_cache_bytes, "kv_cache", remainder(static, [weights]))
-    graphs = Term("cuda_graphs", 0, "inside what is left free")
-    return Rank(stage, memory, (weights, kept, before, graphs), rest, pool)
+    kept = Term("activation", free.bytes - share.static(memory, before).bytes, "left free: activations and graphs")
+    taken = (weights, kept, before, Term("cuda_graphs", 0, "inside what is left free"))
+    rest = given_or(options.kv_cache_bytes, "kv_cache", share.left(memory, taken))
+    return Rank(stage, memory, taken, rest, pool)
 
 
 def _before(question: MemoryQuestion, stage: int) -> Term:

@@ -16,13 +16,15 @@ from calc.arrays import Number, minimum
 from calc.errors import UsageError
 from calc.memory import activations
 from calc.memory import capacity as figures
-from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, remainder
-from calc.memory.capacity import Capacity, Rank, Summary
+from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or
+from calc.memory.capacity import Capacity, Summary
 from calc.memory.engines.compressed_pool import CompressedPool, is_compressed, widened
 from calc.memory.engines.version import parse_version, shown
 from calc.memory.kv_cache import RankCache, shared_tokens
+from calc.memory.rank import Rank
+from calc.memory.share import OfFreeAfter
 from calc.memory.term import gib_term
-from calc.memory.weights import stage_bytes
+from calc.memory.weights import named, stage_bytes
 
 NAME = "tensorrt-llm"
 NEWEST_VERSION = "1.2"
@@ -43,7 +45,7 @@ class WindowPools:
     cache: RankCache
     block: int
     length: int
-    attention_window: int | None = None
+    own_windows: bool = False
     max_total_tokens: int | None = None
 
     @property
@@ -57,7 +59,7 @@ class WindowPools:
         found: dict[int, float] = {}
         for layer in self.cache.layers:
             if layer.law.kind != "state":
-                limit = self.length if self.attention_window is None else layer.law.limit or self.length
+                limit = layer.law.limit or self.length if self.own_windows else self.length
                 window = min(limit, self.length)
                 found[window] = found.get(window, 0.0) + layer.count * self.cache.token_bytes(layer.law)
         return found
@@ -128,7 +130,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
     """Blocks of every stage's ranks; the rank that holds least rules."""
     options = question.options
     version, warnings = parse_version(options.engine_version, "TensorRT-LLM", NEWEST_VERSION, OLDEST_VERSION)
-    fraction = options.gpu_memory_utilization or DEFAULT_FRACTION
+    share = OfFreeAfter(options.gpu_memory_utilization or DEFAULT_FRACTION)
     block = options.block_size or (BLOCK if version >= BLOCK_32 else OLD_BLOCK)
     if block & (block - 1):
         raise UsageError(f"TensorRT-LLM refuses blocks of {block} tokens", "--block-size takes powers of two")
@@ -142,13 +144,12 @@ def capacity(question: MemoryQuestion) -> Capacity:
             else WindowPools(cache, block, question.max_model_len, options.max_attention_window, options.max_total_tokens)
         )
         taken = _taken(question, stage)
-        free = remainder(memory, taken, "free")
-        kv = given_or(options.kv_cache_bytes, "kv_cache", free.scaled("kv_cache", fraction))
+        kv = given_or(options.kv_cache_bytes, "kv_cache", share.left(memory, taken))
         ranks.append(Rank(stage, memory, taken, kv, pool))
     summary = Summary(
         NAME,
         shown(version),
-        fraction,
+        share,
         options.max_num_seqs or DEFAULT_BATCH,
         options.max_num_batched_tokens or DEFAULT_TOKENS,
         tuple(dict.fromkeys(warnings)),
@@ -161,7 +162,7 @@ def _taken(question: MemoryQuestion, stage: int) -> tuple[Term, ...]:
     parts = stage_bytes(
         question.model, question.sharding, question.numbers, stage, drafting=question.drafting, layers=options.pipeline_layers
     )
-    weights = Term("weights", sum(parts.values()), "shapes and formats")
+    weights = Term("weights", sum(parts.values()), "shapes and formats", parts=named(parts, question.numbers))
     tokens = options.max_num_batched_tokens or DEFAULT_TOKENS
     peak = activations.layer_peak_bytes(question.model, question.sharding, question.numbers, tokens)
     low, high = (int(peak * share) for share in _ACTIVATION_SPREAD)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from calc.memory import capacity as figures
-from calc.memory.budget import MemoryQuestion, device_memory, given_or, remainder
-from calc.memory.capacity import Capacity, Rank, Summary
+from calc.memory.budget import MemoryQuestion, device_memory, given_or
+from calc.memory.capacity import Capacity, Summary
 from calc.memory.engines import vllm_settings, vllm_terms
 from calc.memory.engines.compressed_pool import widened
 from calc.memory.engines.version import Warnings, shown
@@ -12,6 +12,8 @@ from calc.memory.engines.vllm_blocks import BlockPool, block_pools
 from calc.memory.engines.vllm_settings import NAME as NAME
 from calc.memory.engines.vllm_settings import NEWEST_VERSION as NEWEST_VERSION
 from calc.memory.engines.vllm_settings import Settings
+from calc.memory.rank import Rank
+from calc.memory.share import OfTotal
 from calc.memory.term import Figure
 
 
@@ -23,7 +25,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
     summary = Summary(
         NAME,
         shown(chosen.version),
-        chosen.utilization,
+        OfTotal(chosen.utilization),
         chosen.max_num_seqs,
         chosen.max_num_batched_tokens,
         warnings + memory_warnings,
@@ -48,7 +50,7 @@ def _ranks(question: MemoryQuestion, chosen: Settings) -> tuple[list[Rank], Warn
             vllm_terms.graphs(question, chosen),
         )
         # kv_cache_memory_bytes, when given, replaces the whole formula.
-        kv = given_or(options.kv_cache_bytes, "kv_cache", remainder(memory.scaled("usable", chosen.utilization), taken))
+        kv = given_or(options.kv_cache_bytes, "kv_cache", OfTotal(chosen.utilization).left(memory, taken))
         ranks.append(Rank(stage, memory, taken, kv, pool))
     return ranks, tuple(dict.fromkeys(warnings))
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from calc.memory import activations, host
 from calc.memory.engines.vllm_settings import EARLY, NO_SORT, V1, Settings
 from calc.memory.memo import remembered
-from calc.memory.term import Term, gib_term
-from calc.memory.weights import adapter_bytes, sixteen_bit_rest, stage_bytes, stage_weights
+from calc.memory.term import Parts, Term, gib_term, given
+from calc.memory.weights import adapter_bytes, named, sixteen_bit_rest, stage_bytes, stage_weights
 from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.operators.weight import Weight
@@ -103,7 +103,7 @@ def weights(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
     """Weights as loaded: tensors with their scales and padding, rotary tables, LoRA slots, buffers of multimodal models."""
     options, model = question.options, question.model
     if options.weights_bytes is not None:
-        return Term("weights", options.weights_bytes, "given")
+        return given("weights", options.weights_bytes)
     split = options.pipeline_layers
     parts = stage_bytes(
         model,
@@ -115,26 +115,32 @@ def weights(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
         layers=split,
         gpu_experts=options.gpu_experts,
     )
-    exact = sum(parts.values()) + padded_expert_bytes(model, question.sharding, question.numbers, stage, split)
-    exact += rotary_bytes(model, question.numbers)
     deep = family_value(_DEEPSTACK_LEVELS, model, 0) * chosen.max_num_batched_tokens * model.hidden_size
-    exact += deep * question.numbers.activation_bytes
+    beside: Parts = (
+        ("padding of experts to whole tiles", padded_expert_bytes(model, question.sharding, question.numbers, stage, split)),
+        ("rotary tables", rotary_bytes(model, question.numbers)),
+        ("visual features of several depths", deep * question.numbers.activation_bytes),
+    )
+    exact = sum(parts.values()) + sum(size for _, size in beside)
     low, expected, high = (int(x * GIB) for x in (_TOWER_EXTRA_GIB if model.towers else _TEXT_EXTRA_GIB))
     usual, most = int(exact * (1 + _ROUNDING[1])), int(exact * (1 + _ROUNDING[2]))
+    rounding, kept = usual - exact + expected, 0
     spread = sixteen_bit_rest(model, question.numbers)
     if spread is not None:
         rest = stage_bytes(model, question.sharding, spread.numbers, stage, vocabulary_multiple=VOCABULARY_MULTIPLE, layers=split)
         whole = sum(rest.values()) - sum(v for k, v in parts.items() if k != "next_token_layers")
-        usual, most = usual + (whole // 2 if spread.likely else 0), exact + whole
+        kept, most = whole // 2 if spread.likely else 0, exact + whole
     elif any(f.name == "nf4-double" for f in question.numbers.roles.values()):
         most = int(exact * (1 + _DYNAMIC_EXTRA))
     least_extra, usual_extra, most_extra = _adapters(question, stage) if chosen.version >= V1 else (0, 0, 0)
+    beside += (("rounding of the allocator", rounding), ("modules likely kept in 16 bit", kept), ("LoRA slots", usual_extra))
     loaded = Term(
         "weights",
-        usual + expected + usual_extra,
+        usual + expected + kept + usual_extra,
         "shapes and formats as loaded",
         int(exact * (1 + _ROUNDING[0])) + low + least_extra,
         most + high + most_extra,
+        named(parts, question.numbers) + tuple((name, size) for name, size in beside if size),
     )
     return host.less(question, loaded, parts)
 
@@ -157,7 +163,7 @@ def activation(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
     """The larger of the layers', the sampler's and a vision tower's peak, never their sum. The last stage samples; in V0 only one of
     its ranks does, and the rank that has least left rules."""
     if question.options.activation_bytes is not None:
-        return Term("activation", question.options.activation_bytes, "given")
+        return given("activation", question.options.activation_bytes)
     model, numbers, tokens = question.model, question.numbers, chosen.max_num_batched_tokens
     layers = activations.layer_peak_bytes(model, question.sharding, numbers, tokens)
     tower = _tower_peak(question) if stage == 0 else 0
@@ -200,7 +206,7 @@ _EXCHANGE_BUFFERS = (0.0, 1.0, 2.0)
 def outside_torch(question: MemoryQuestion, chosen: Settings, stage: int) -> Term:
     """Context, NCCL and kernel workspaces that torch's allocator does not see."""
     if question.options.runtime_bytes is not None:
-        return Term("runtime", question.options.runtime_bytes, "given")
+        return given("runtime", question.options.runtime_bytes)
     device, sharding = question.device(stage), question.sharding
     newer = chosen.version >= NO_SORT and not _is_ascend(device)
     if chosen.version < EARLY:
@@ -233,7 +239,7 @@ def _has_fabric(device: HardwareProfile) -> bool:
 def graphs(question: MemoryQuestion, chosen: Settings) -> Term:
     """CUDA graphs: estimated and subtracted since 0.21; before, they live in what the utilisation leaves free."""
     if question.options.graph_bytes is not None:
-        return Term("cuda_graphs", question.options.graph_bytes, "given")
+        return given("cuda_graphs", question.options.graph_bytes)
     if question.options.enforce_eager or not chosen.counts_graphs or _is_ascend(question.hardware):
         return Term("cuda_graphs", 0, "none" if question.options.enforce_eager else "outside the budget in this version")
     return gib_term("cuda_graphs", _GRAPHS_GIB, "start-up logs")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from calc.arrays import Number, ceil_div, divide, maximum, minimum
 from calc.formula import formula
+from calc.timing.pipeline import even_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,16 @@ def least_s(mean_s: Number, floor_s: Number, best: float) -> Number:
     return minimum(floor_s / best, mean_s)
 
 
-@formula("in_flight / (mean_output * tpot_s)")
-def request_rate(in_flight: Number, mean_output: float, tpot_s: Number) -> Number:
-    """Requests per second that leave with ``in_flight`` requests decoding (Little's law: in flight = rate x output x TPOT)."""
-    return in_flight / (mean_output * tpot_s)
+@formula("in_flight / (steps * step_s)")
+def request_rate(in_flight: Number, steps: Number, step_s: Number) -> Number:
+    """Requests per second that leave with ``in_flight`` of them in their ``steps`` (Little's law: in flight = rate x time in them)."""
+    return in_flight / (steps * step_s)
+
+
+@formula("rate * steps * step_s")
+def in_flight(rate: Number, steps: Number, step_s: Number) -> Number:
+    """Requests in their ``steps`` at any moment: Little's law the other way round."""
+    return rate * steps * step_s
 
 
 @formula("room / (prompt * full_s)")
@@ -109,7 +116,7 @@ def closed_queue_s(users: Number, limit: Number, think_s: Number) -> Number:
 @formula("ceil(layers / stages) * stages / layers")
 def stage_pace(layers: int, stages: int) -> float:
     """How much the largest pipeline stage slows the pipe down: its layers over the mean."""
-    return -(-layers // stages) * stages / layers
+    return stages / even_stages(layers, stages)
 
 
 def batch_ladder(limit: int) -> Iterator[int]:

@@ -7,24 +7,23 @@ from typing import Any
 
 from calc.memory.budget import Capacity
 from calc.operators.work import Requests, Work
+from calc.serving.chunking import USUAL_STEP_TOKENS
 from calc.serving.deployment import Deployment
 from calc.serving.flow import one_pass
 from calc.serving.load import batching
 from calc.serving.load.batching import Chunks
+from calc.serving.load.effect import LOADED, Effect, effect_of, loaded_step_s
 from calc.serving.load.traffic import Traffic
 from calc.serving.phase import timed_step
-from calc.serving.request import bends, pieces, smallest_chunk
-from calc.serving.speculation import Draft, tokens_per_round
+from calc.serving.request import bends, end_to_end_s, pieces, smallest_chunk
+from calc.serving.speculation import Draft, round_s, tokens_per_round
 from calc.timing.calibrated import Calibrated
 from calc.timing.step_time import Range
 
-#: Tokens of a step where the engine states no limit.
-DEFAULT_STEP_TOKENS = 8192
-#: Fitted effects on steps with their share of prompts: with a stated load, and with as many requests as there is room for, all of them
-#: waiting from the start.
-LOADED, SATURATED = "serving.loaded", "serving.saturated"
+#: Steps that a closed user's prompt waits for on average where every step carries prompts: half of the one that runs.
+_RESIDUAL_STEPS = 0.5
 _DECODE, _MIXED, _FULL, _TAIL = range(4)
-_PARTS = ("floor", "low", "expected", "high")
+_PARTS = Range.PARTS
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,8 @@ class Load:
     """What a replica does with ``in_flight`` requests, at one end of the range of times (arrays over the points).
 
     ``ttft_s`` and ``e2e_s`` are those of the tail request: mean wait, then its own prefill. ``rate`` is in requests/s, ``limit`` the
-    most that prefill alone could take, ``prefill_share`` the share of the step time that prompts add.
+    most that prefill alone could take, ``prefill_share`` the share of the step time that prompts add, ``longest_step_s`` the largest gap
+    between two tokens of a request.
     """
 
     tpot_s: Any
@@ -47,10 +47,12 @@ class Load:
 @dataclass(frozen=True)
 class Replica:
     """Step times of a replica (rows: decode only, with a chunk of prompt, filled to the budget, with a chunk of the tail request's
-    prompt) at each point of ``in_flight``; ``closed``: a fixed number of users rather than independent arrivals.
+    prompt) at each point of ``in_flight``; ``closed``: a fixed number of users, those that wait included, rather than independent
+    arrivals, of whom those count whose prompt or decode steps run.
 
-    ``alone_s`` are the same rows for one request alone. Steps of a loaded server take ``effect`` times their sum, at least their floor
-    over ``best``. With drafts a step is a round that makes ``tokens_per_step`` tokens of each request.
+    A request is in flight for ``steps``: those of its prompt, then those that decode; ``decoding`` requests run beside a prompt.
+    ``alone_s`` are the same rows for one request alone, ``effect`` is what a load makes of them. With drafts a step is a round that
+    makes ``tokens_per_step`` tokens of each request.
     """
 
     traffic: Traffic
@@ -59,49 +61,59 @@ class Replica:
     stages: int
     data_ranks: int
     pace: float
+    steps: Any
+    decoding: Any
     mean: Chunks
     tail: Chunks
     step_s: Range
     alone_s: Range
     bounds: tuple[Any, Any]  # shares of the decode and of the mixed step by resource
-    effect: float
-    best: float
+    effect: Effect
     tokens_per_step: float
 
     def served_s(self, part: str, row: int, mean_s: Any, mean_floor_s: Any) -> Any:
-        """``batching.served_step_s`` at one end of the range; nothing is known to shorten the floor itself."""
-        if part == "floor":
-            return mean_s
-        least = batching.least_s(mean_s, mean_floor_s, 1.0 if part == "low" else self.best)
-        return batching.served_step_s(mean_s, self.effect, getattr(self.alone_s, part)[row], least)
+        """Time of a step under load, at the pace of the largest stage; ``row`` is that of the request alone which is never beaten."""
+        return loaded_step_s(part, mean_s, mean_floor_s, getattr(self.alone_s, part)[row], self.effect) * self.pace
 
     def at(self, part: str) -> Load:
         """Figures at one end of the range: floor, low, expected or high."""
         import numpy as np
 
-        traffic, users = self.traffic, self.in_flight
+        traffic, users, share = self.traffic, self.in_flight, self.mean.share
         decode, mixed, full, tail = getattr(self.step_s, part)
-        floors = self.step_s.floor
-        mean = batching.mean_step_s(decode, mixed, self.mean.share)
-        least = batching.mean_step_s(floors[_DECODE], floors[_MIXED], self.mean.share)  # type: ignore[index]
-        tpot = self.served_s(part, _DECODE, mean, least) * self.pace / self.tokens_per_step
-        filled = self.served_s(part, _FULL, full, floors[_FULL])  # type: ignore[index]
-        limit = batching.prefill_limit(self.mean.room, traffic.mean_new_tokens, filled * self.pace) * self.stages * self.data_ranks
+        floors: Any = self.step_s.floor
+        mean = batching.mean_step_s(decode, mixed, share)
+        step = self.served_s(part, _DECODE, mean, batching.mean_step_s(floors[_DECODE], floors[_MIXED], share))
+        tpot = step / self.tokens_per_step
+        filled = self.served_s(part, _FULL, full, floors[_FULL])
+        limit = batching.prefill_limit(self.mean.room, traffic.mean_new_tokens, filled) * self.stages * self.data_ranks
         own = batching.prompt_s(tail, self.tail.per_prompt, self.stages)
-        decoding_s = (traffic.mean_output - 1) * tpot
+        decoding_s = traffic.mean_decode_steps * tpot
         if self.closed:
-            first = batching.residual_s(decode, mixed, self.mean.share, 1 - 1 / users)
-            first = first + batching.closed_queue_s(users, limit, decoding_s)
+            rest = batching.residual_s(decode, mixed, share, 1 - 1 / users)
             mean_own = batching.prompt_s(mixed, self.mean.per_prompt, self.stages)
+            first = rest + self._closed_queue_s(limit, decoding_s, rest + mean_own)
             rate = users / (first + mean_own + decoding_s)
         else:
-            rate = np.minimum(batching.request_rate(users, traffic.mean_output, tpot), limit)
-            first = batching.residual_s(decode, mixed, self.mean.share, 1 - np.exp(-users))
+            rate = np.minimum(batching.request_rate(users, self.steps, step), limit)
+            first = batching.residual_s(decode, mixed, share, 1 - np.exp(-users))
             first = first + batching.queue_s(rate, limit, traffic.arrival_cv2, traffic.prompt_cv2)
+        added = np.clip(share * (mixed - decode) / mean, 0.0, 1.0)
+        with_prompt = self.served_s(part, _DECODE, np.maximum(mixed, decode), np.maximum(floors[_MIXED], floors[_DECODE]))
+        longest = np.where(share > 0, np.maximum(with_prompt, step), step)
         ttft = first + own
-        added = np.clip(self.mean.share * (mixed - decode) / mean, 0.0, 1.0)
-        e2e = ttft + (traffic.tail.output_len - 1) * tpot
-        return Load(tpot, ttft, e2e, rate, limit, added, np.maximum(mixed, decode))
+        return Load(tpot, ttft, end_to_end_s(ttft, tpot, traffic.tail.output_len), rate, limit, added, longest)
+
+    def _closed_queue_s(self, limit: Any, decoding_s: Any, own_s: Any) -> Any:
+        """The wait for the prompts before a user's own, but for those in the same step and for half of those in the step that runs,
+        which the rest of it holds already. Prompts come no faster than ``limit``: a round of all users takes as long as prefill of all
+        their prompts."""
+        import numpy as np
+
+        others = np.maximum(self.mean.tokens / self.traffic.mean_new_tokens - 1, 0.0)  # beside one in a step
+        together = others * (1 + _RESIDUAL_STEPS) * self.stages * self.data_ranks / limit
+        queue = batching.closed_queue_s(self.in_flight, limit, decoding_s) - together
+        return np.maximum(queue, np.maximum(self.in_flight / limit - decoding_s - own_s, 0.0))
 
 
 def _contexts(deployment: Deployment, traffic: Traffic) -> list[tuple[float, float]]:
@@ -117,7 +129,7 @@ def _contexts(deployment: Deployment, traffic: Traffic) -> list[tuple[float, flo
 
 def step_budget(held: Capacity) -> int:
     """Most tokens of a step: the engine's limit, else a usual one."""
-    return held.max_num_batched_tokens or DEFAULT_STEP_TOKENS
+    return held.max_num_batched_tokens or USUAL_STEP_TOKENS
 
 
 def replica(
@@ -143,18 +155,23 @@ def replica(
     made = tokens_per_round(draft.by_position(drafts)) if draft else 1.0
     points = np.append(in_flight, 1.0 if closed else 0.0)  # the last one: a request alone
     data_ranks = deployment.sharding.data_ranks
-    others = (points - 1 if closed else points) / (stages * data_ranks)  # requests that decode beside a prompt
-    decoding = np.ceil(np.maximum(points, 1.0) / stages)  # on all data-parallel ranks
-    arriving = others * traffic.mean_new_tokens / (traffic.mean_output / made)
-    budget, beside = step_budget(held), others * (1 + drafts)
-    mean = batching.chunks(beside, arriving, traffic.mean_new_tokens, budget)
+    others = (points - 1 if closed else points) / (stages * data_ranks)  # requests in flight beside one
+    budget, prompt = step_budget(held), traffic.mean_new_tokens
+    rounds = traffic.mean_decode_steps / made
+    steps = rounds + batching.chunks(others * (1 + drafts), 0 * others, prompt, budget).per_prompt
+    # of one user: no step takes more prompt than its budget, the users who wait longer do not decode
+    cycle = np.maximum(steps + _RESIDUAL_STEPS, others * prompt / budget) if closed else steps
+    decoding = others * rounds / cycle  # those beside a prompt
+    beside = decoding * (1 + drafts)
+    mean = batching.chunks(beside, others * prompt / cycle, prompt, budget)
     tail = mean if len(traffic.requests) == 1 else batching.chunks(beside, 0 * others, float(traffic.tail.new_tokens), budget)
+    running = np.ceil(np.maximum(decoding * data_ranks + (1 / stages if closed else 0.0), 1 / stages))  # on all data-parallel ranks
     none = 0 * others
-    prompts = np.stack([none, mean.tokens, mean.room, none]) / traffic.mean_new_tokens  # in prompts
+    prompts = np.stack([none, mean.tokens, mean.room, none]) / prompt  # in prompts
     last = np.stack([none, none, none, tail.tokens]) / traffic.tail.new_tokens
     if tail is mean:
         prompts, last = prompts[:_TAIL], last[:_TAIL]
-    rows = np.stack([decoding, *[others * data_ranks] * (len(prompts) - 1)])
+    rows = np.stack([running, *[decoding * data_ranks] * (len(prompts) - 1)])
     prompts, last = prompts * data_ranks, last * data_ranks
     each, contexts = 1 / len(traffic.requests), _contexts(deployment, traffic)
     groups = [Requests(prompts * each, r.new_tokens, r.input_len - r.new_tokens, writes_source=True) for r in traffic.requests]
@@ -174,11 +191,12 @@ def replica(
     pace = batching.stage_pace(deployment.model.profile.num_hidden_layers, stages)
     model = deployment.efficiency
     evidence = model.evidence("serving") if isinstance(model, Calibrated) else times.evidence
-    effect, best = model.composition(composition) if isinstance(model, Calibrated) else (1.0, 1.0)
     step, alone = (_range([p[:, cut] for p in parts], evidence) for cut in (slice(None, -1), -1))
     mean, tail = (Chunks(*(np.broadcast_to(getattr(c, n), points.shape)[:-1] for n in Chunks.__slots__)) for c in (mean, tail))
+    steps, decoding = (np.broadcast_to(a, points.shape)[:-1] for a in (steps, decoding * data_ranks))
+    effect = effect_of(deployment, composition)
     return Replica(
-        traffic, in_flight, closed, stages, data_ranks, pace, mean, tail, step, alone, bounds, effect, best, made  # type: ignore[arg-type]
+        traffic, in_flight, closed, stages, data_ranks, pace, steps, decoding, mean, tail, step, alone, bounds, effect, made  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -193,12 +211,9 @@ def _with_drafts(step: Range, deployment: Deployment, draft: Draft, rows: Any, c
 
     plain, check = of(deployment, 1), of(deployment, 1 + draft.tokens)
     proposals = of(draft.deployment, 1) if draft.deployment else None
-    ends: list[Any] = []
-    for part in _PARTS:
-        added = np.maximum(getattr(check, part) - getattr(plain, part), 0.0)
-        if proposals is not None:
-            added = added + draft.tokens * getattr(proposals, part)
-        ends.append(getattr(step, part) + np.where(rows > 0, added, 0.0))
+    more = _range([np.maximum(getattr(check, p) - getattr(plain, p), 0.0) for p in _PARTS], check.evidence)
+    added = round_s(more, proposals, draft.tokens)
+    ends = [getattr(step, p) + np.where(rows > 0, getattr(added, p), 0.0) for p in _PARTS]
     return _range(np.maximum.accumulate(np.stack(ends)), step.evidence)
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import NormalDist, fmean, pvariance
 
 from calc.errors import UsageError
+from calc.operators.work import mean_context
 
 #: Classes that a spread of lengths is cut into, each an equal share of the requests.
 CLASSES = 8
@@ -34,9 +35,14 @@ class Request:
         return self.input_len - self.cached_len
 
     @property
+    def decode_steps(self) -> int:
+        """Steps after its prompt's, which makes the first token."""
+        return self.output_len - 1
+
+    @property
     def mean_context(self) -> int:
         """Keys that its decode steps see on average, the new token included."""
-        return self.input_len + self.output_len // 2
+        return int(mean_context(self.input_len, self.output_len))
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,11 @@ class Traffic:
         return fmean(r.output_len for r in self.requests)
 
     @property
+    def mean_decode_steps(self) -> float:
+        """Mean decode steps of a request, 0 where all of them stop at their first token."""
+        return fmean(r.decode_steps for r in self.requests)
+
+    @property
     def mean_input(self) -> float:
         """Mean prompt tokens, cached ones included."""
         return fmean(r.input_len for r in self.requests)
@@ -73,8 +84,8 @@ class Traffic:
     @property
     def mean_context(self) -> float:
         """Keys that a decode step sees, averaged over all decode steps: long outputs are in flight for longer."""
-        steps = sum(r.output_len for r in self.requests)
-        return sum(r.output_len * r.mean_context for r in self.requests) / steps
+        steps = [r.decode_steps for r in self.requests] if self.mean_decode_steps else [1] * len(self.requests)
+        return sum(n * r.mean_context for n, r in zip(steps, self.requests, strict=True)) / sum(steps)
 
     @property
     def prompt_cv2(self) -> float:
@@ -83,9 +94,14 @@ class Traffic:
 
     @property
     def in_flight(self) -> list[tuple[float, int]]:
-        """(share, mean context) of the requests in flight at any moment."""
+        """(share, mean context) of the requests in flight at any moment, the step of their prompt included."""
         steps = sum(r.output_len for r in self.requests)
         return [(r.output_len / steps, r.mean_context) for r in self.requests]
+
+    @property
+    def at_full_length(self) -> list[tuple[float, int]]:
+        """(share, tokens) of the same requests if all were at their last token."""
+        return [(share, r.input_len + r.output_len) for (share, _), r in zip(self.in_flight, self.requests, strict=True)]
 
     def cached_in_blocks(self, block: int) -> Traffic:
         """Prefix hits rounded down to whole blocks, as engines match them."""
@@ -124,17 +140,21 @@ def quantile(percentiles: dict[float, int], share: float) -> int:
 
 
 def spread(inputs: dict[float, int], outputs: dict[float, int], cached_len: int = 0) -> Traffic:
-    """Lengths from percentiles (share below → tokens); prompts and outputs independent of each other. ``longest`` is the 99th
-    percentile, or the largest percentile given."""
+    """Lengths from percentiles (share below → tokens); prompts and outputs independent of each other. ``longest`` takes of each
+    list the 99th percentile, or the largest one given."""
     shares = [(i + 0.5) / CLASSES for i in range(CLASSES)]
     requests = tuple(
         Request(quantile(inputs, share), quantile(outputs, shares[partner]), cached_len)
         for share, partner in zip(shares, _UNRELATED, strict=True)
     )
-    top = max(0.99, *inputs, *outputs)
-    last = top if top < 1.0 else 0.999
-    longest = max(quantile(inputs, last), *inputs.values()) + max(quantile(outputs, last), *outputs.values())
+    longest = _longest(inputs) + _longest(outputs)
     return Traffic(requests, Request(quantile(inputs, TAIL), quantile(outputs, TAIL), cached_len), longest, cached_len)
+
+
+def _longest(percentiles: dict[float, int]) -> int:
+    """The 99th percentile, or the largest one given; a plain number is its own largest."""
+    last = max(0.99, *percentiles)
+    return percentiles[1.0] if last == 1.0 else max(quantile(percentiles, last), *percentiles.values())
 
 
 #: An order of the classes without correlation to 0..7, by rank and for log-normal lengths: prompts and outputs are independent.
@@ -145,7 +165,7 @@ def trace(requests: Sequence[Request], arrivals: Sequence[float] | None = None) 
     """What a recorded trace says: requests sorted by prompt and cut into classes of equal share; arrival times (s) give the rate and
     how uneven it is."""
     if not requests:
-        raise UsageError("the trace holds no requests")
+        raise UsageError("the trace holds no requests", "one row a request")
     rate, cv2 = None, 1.0
     if arrivals is not None and len(arrivals) > 1:
         times = sorted(arrivals)

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from calc.errors import UsageError
 from calc.operators import work
 from calc.serving import cost, disaggregation
 from calc.serving.disaggregation import Transfer
 from calc.serving.load import batching
-from calc.serving.load.replica import LOADED
+from calc.serving.load.effect import LOADED, effect_of, loaded_step_s
+from calc.serving.load.option import Option
 from calc.serving.phase import timed_step
-from calc.serving.plan.option import Option
 from calc.serving.plan.search import Plan
-from calc.timing.calibrated import Calibrated
+from calc.serving.request import end_to_end_s
 from calc.timing.step_time import Range
 
-_PARTS = ("floor", "low", "expected", "high")
+_PARTS = Range.PARTS
 _SLACK = 1e-9
 
 
@@ -83,18 +84,33 @@ class _Decode:
     @cached_property
     def rate(self) -> Any:
         """Requests/s at each batch, at the judged end of the range."""
-        return self.batch / (self.option.rules.traffic.mean_output * self.tpot_s[self.option.rules.part])
+        rules = self.option.rules
+        return batching.request_rate(self.batch, rules.traffic.mean_decode_steps, self.tpot_s[rules.part])
+
+    def tpot_at(self, rate: float) -> dict[str, float]:
+        """Seconds of a step by end of the range where a replica finishes ``rate`` requests/s: on the line between two batches."""
+        at = int((self.rate >= rate * (1 - _SLACK)).argmax())
+        if at == 0:
+            return {p: float(self.tpot_s[p][0]) for p in _PARTS}
+        under, over = float(self.rate[at - 1]), float(self.rate[at])
+        share = min((rate - under) / (over - under), 1.0)
+        return {p: float(t[at - 1] + share * (t[at] - t[at - 1])) for p, t in self.tpot_s.items()}
 
 
 def apart(plan: Plan, count: int = 3) -> list[Apart]:
     """The best of each kind of device, best first: the least cost (GPUs where prices are unknown or asked for). Only a stated request
-    rate can be carried; devices without a known network have none to send caches over."""
+    rate can be carried; devices without a known network have none to send caches over. Raises UsageError where nothing is decoded
+    and where no engine sends caches."""
     demand = plan.question.demand
     if demand.request_rate is None:
         return []
+    if not plan.question.traffic.mean_decode_steps:
+        raise UsageError("prefill makes the only token of these requests: no decode is left to run apart", "ask for --output-len 2")
+    disaggregation.check_sends({o.deployment.engine.NAME for o in plan.options})
+    sending = [o for o in plan.options if o.deployment.engine.NAME in disaggregation.SENDING]
     found = []
-    for name in dict.fromkeys(o.deployment.hardware.name for o in plan.options):
-        own = [o for o in plan.options if o.deployment.hardware.name == name and o.limit >= 1 and o.draft is None]
+    for name in dict.fromkeys(o.deployment.hardware.name for o in sending):
+        own = [o for o in sending if o.deployment.hardware.name == name and o.limit >= 1 and o.draft is None]
         prefills = [p for o in own if (p := _prefill(o))]
         decodes = [_decode(o) for o in own] if prefills else []
         pairs = [a for p in prefills for d in decodes if (a := _pair(p, d, demand.request_rate, demand.needed_rate))]
@@ -126,14 +142,9 @@ def _decode(option: Option) -> _Decode:
     deployment, traffic = option.deployment, option.rules.traffic
     batch = np.array(sorted(set(batching.batch_ladder(option.limit))), dtype=float)
     steps = timed_step(deployment, work.decode(batch, traffic.mean_context)).time_s
-    model = deployment.efficiency
-    effect, best = model.composition(LOADED) if isinstance(model, Calibrated) else (1.0, 1.0)
-    times: dict[str, Any] = {"floor": np.broadcast_to(steps.floor, batch.shape)}  # type: ignore[arg-type]
-    for part in _PARTS[1:]:
-        mean = np.broadcast_to(getattr(steps, part), batch.shape)
-        least = batching.least_s(mean, times["floor"], 1.0 if part == "low" else best)
-        times[part] = batching.served_step_s(mean, effect, mean[0], least)
-    return _Decode(option, batch, times)
+    means = {part: np.broadcast_to(getattr(steps, part), batch.shape) for part in _PARTS}
+    effect, floor = effect_of(deployment, LOADED), means["floor"]
+    return _Decode(option, batch, {part: loaded_step_s(part, mean, floor, mean[0], effect) for part, mean in means.items()})
 
 
 def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apart | None:
@@ -147,8 +158,7 @@ def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apa
         return None
     best = int(np.where(good, decode.rate, -1.0).argmax())
     decodes = max(1, math.ceil(needed * (1 - _SLACK) / float(decode.rate[best])))
-    at = int(np.flatnonzero(decode.rate * decodes >= rate * (1 - _SLACK))[0])
-    after = (traffic.tail.output_len - 1) * float(decode.tpot_s[part][best])
+    after = traffic.tail.decode_steps * float(decode.tpot_s[part][best])
     most = min(limits.ttft_s or math.inf, (limits.e2e_s or math.inf) - after)
     least = max(1, math.ceil(needed * prefill.mean_s[part] * (1 - _SLACK)))
     room = (rules.max_gpus - decodes * decode.option.ranks) // prefill.option.ranks
@@ -157,8 +167,8 @@ def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apa
         return None
     evidence = decode.option.replica.step_s.evidence
     ttft = {p: prefill.ttft_s(p, rate / prefills) for p in _PARTS}
-    tpot = {p: float(decode.tpot_s[p][at]) for p in _PARTS}
-    whole = {p: ttft[p] + (traffic.tail.output_len - 1) * tpot[p] for p in _PARTS}
+    tpot = decode.tpot_at(rate / decodes)
+    first, each, steps = _range(ttft, evidence), _range(tpot, evidence), traffic.mean_decode_steps
     price, ranks = prefill.option.price, prefills * prefill.option.ranks + decodes * decode.option.ranks
     batch, step, prompt = float(decode.batch[best]), float(decode.tpot_s[part][best]), prefill.mean_s[part]
     return Apart(
@@ -167,15 +177,15 @@ def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apa
         prefill_replicas=prefills,
         decode_replicas=decodes,
         batch_limit=int(batch),
-        in_flight=min(rate / decodes * traffic.mean_output * tpot[part], batch),
-        ttft_s=_range(ttft, evidence),
-        tpot_s=_range(tpot, evidence),
-        e2e_s=_range(whole, evidence),
+        in_flight=float(batching.in_flight(rate / decodes, steps, tpot[part])),
+        ttft_s=first,
+        tpot_s=each,
+        e2e_s=end_to_end_s(first, each, traffic.tail.output_len),
         transfer=prefill.transfer,
         prompt_s=prompt,
         step_s=step,
-        prefill_per_decode=float(disaggregation.ratio(prompt, step, batch, traffic.mean_output)),
-        sustainable_rate=float(disaggregation.request_rate(prefills, decodes, prompt, step, batch, traffic.mean_output)),
+        prefill_per_decode=float(disaggregation.ratio(prompt, step, batch, steps)),
+        sustainable_rate=float(disaggregation.request_rate(prefills, decodes, prompt, step, batch, steps)),
         usd_per_hour=cost.usd_per_hour(price, ranks) if price else None,
     )
 

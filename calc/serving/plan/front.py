@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from calc.serving import cost
-from calc.serving.plan.option import Option
+from calc.serving.load.option import Option
 from calc.serving.plan.search import Plan
 
 #: Points of the front that are shown.
@@ -27,16 +26,20 @@ class Point:
 
 def front(plan: Plan, count: int = FRONT_POINTS) -> list[Point]:
     """Replicas at loads that no other beats in both TPOT and USD per million output tokens (tokens/s per GPU where a price is
-    unknown), among those within the TTFT objective; ``count`` of them, spread over the latencies."""
+    unknown), among those that are not saturated and within the TTFT and end-to-end objectives (TPOT is an axis of its own, and shows what
+    a looser one would buy); ``count`` of them, spread over the latencies."""
     import numpy as np
 
     priced = all(o.price for o in plan.options)
     output = plan.question.traffic.mean_output
-    limit = plan.question.objectives.ttft_s or math.inf
+    limits = {n: v for n, v in plan.question.objectives.given().items() if n != "tpot_s"}
     latency, worth, origin, index = [], [], [], []
     for number, option in enumerate(o for o in plan.options if o.limit >= 1):
         load = option.load
-        good = np.flatnonzero((load.ttft_s <= limit) & (option.replica.in_flight >= 1))
+        held = np.isfinite(load.ttft_s) & (option.replica.in_flight >= 1)
+        for name, most in limits.items():
+            held &= getattr(load, name) <= most
+        good = np.flatnonzero(held)
         per_gpu = load.rate[good] * output / option.ranks
         latency.append(load.tpot_s[good])
         worth.append(per_gpu / option.price.usd_per_hour if priced and option.price else per_gpu)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from calc.serving import cost
-from calc.serving.plan.option import Option, Shortfall
+from calc.serving.load.objectives import Shortfall
+from calc.serving.load.option import Option
 from calc.serving.plan.search import Plan
 
 
@@ -33,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Concession:
-    """Everything else holds if ``objective`` gives way from ``asked`` to ``needed``; ``failure`` names the deployment."""
+    """Everything else holds if ``objective`` gives way from ``asked`` to ``needed``: ``replicas`` of ``option`` then meet all."""
 
     objective: str
     asked: float
@@ -117,7 +118,8 @@ def _loads(option: Option) -> Iterator[tuple[int, int]]:
     if option.limit < 1 or replicas < 1:
         return
     if demand.request_rate is not None:
-        enough = np.flatnonzero(option.load.rate * replicas >= demand.needed_rate)
+        load = option.load
+        enough = np.flatnonzero((load.rate * replicas >= demand.needed_rate) & np.isfinite(load.ttft_s))
         yield from ((replicas, int(i)) for i in enough)
     else:
         for many in range(1, replicas + 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from typing import Literal
 
 from calc.errors import UsageError, did_you_mean, require
 from calc.operators import work
@@ -15,17 +15,21 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving import cost
-from calc.serving.cost import Price, TokenCost
-from calc.serving.deployment import Deployment, Warnings
+from calc.serving.cost import Price
+from calc.serving.deployment import Warnings
+from calc.serving.load.answer import Answer, answer
+from calc.serving.load.memory import framed, option
+from calc.serving.load.objectives import Demand, Objectives, Rules
+from calc.serving.load.option import Option
 from calc.serving.load.traffic import Traffic
-from calc.serving.plan.memory import framed, option
-from calc.serving.plan.option import Demand, GoalName, Objectives, Option, Rules, Shortfall
 from calc.serving.plan.space import Space, deployments
 from calc.timing import extrapolation
-from calc.timing.step_time import Range
 
+GoalName = Literal["cost", "gpus", "tpot", "ttft", "throughput"]
 #: Reasons that are named where nothing on a device can be answered: splits differ in figures alone.
 _MOST_REASONS = 3
+#: Key to sort by, option and replicas.
+Choice = tuple[tuple[float, ...], Option, int]
 GOALS: tuple[GoalName, ...] = ("cost", "gpus", "tpot", "ttft", "throughput")
 
 
@@ -48,44 +52,8 @@ class Question:
         if self.goal not in GOALS:
             raise UsageError(f"unknown goal {self.goal!r}", did_you_mean(self.goal, GOALS) or "known: " + ", ".join(GOALS))
         require(self.top, "top", 1, 1000)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A deployment that meets everything: ``replicas`` of an option, each with ``in_flight`` requests under the demand.
-
-    ``batch_limit`` is the most requests at once at which the objectives hold, ``sustainable_rate`` (requests/s, all replicas) what it
-    carries there; ``limited_by`` says what fails one step further. ``longest_step_s`` is a step with a chunk of prompt: the largest
-    gap between two tokens.
-    """
-
-    option: Option
-    replicas: int
-    batch_limit: int
-    in_flight: float
-    ttft_s: Range
-    tpot_s: Range
-    e2e_s: Range
-    longest_step_s: float
-    request_rate: float
-    sustainable_rate: float
-    output_tokens_per_s: float
-    usd_per_hour: float | None
-    token_cost: TokenCost | None
-    joules_per_output_token: float | None
-    limited_by: Shortfall
-    decode_bound: str
-    prefill_bound: str
-
-    @property
-    def deployment(self) -> Deployment:
-        """The deployment of one replica."""
-        return self.option.deployment
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of all replicas."""
-        return self.replicas * self.option.ranks
+        for name, usd in self.prices.items():
+            require(usd, f"price of {name}", cost.LEAST_USD)
 
 
 @dataclass(frozen=True)
@@ -115,11 +83,17 @@ def plan(question: Question, progress: Callable[[], None] = lambda: None) -> Pla
     options = [o for hardware, price in priced for o in _options(question, hardware, price, warnings, progress)]
     if not options:
         why = "; ".join(message for _, message in warnings) or "no split divides the model on these devices"
-        raise UsageError(f"no deployment of {question.model.name} can be answered: {why}")
+        raise UsageError(
+            f"no deployment of {question.model.name} can be answered: {why}", "ask for other devices, sizes or engines"
+        )
     chosen = [
         (key, option, replicas) for option in options if (found := best_of(option, question.goal)) for key, replicas in [found]
     ]
-    chosen.sort(key=lambda c: c[0])
+    chosen = (
+        _exact(chosen, question)
+        if question.demand.request_rate and question.goal in ("tpot", "ttft")
+        else sorted(chosen, key=_first)
+    )
     answers = [answer(option, replicas) for _, option, replicas in _distinct(chosen)[: question.top]]
     counts = Counts(len(options), sum(o.limit >= 1 for o in options), len(chosen))
     if answers:
@@ -163,14 +137,38 @@ def _key(option: Option, replicas: int, goal: GoalName) -> tuple[float, ...]:
     return figure, usd, float(gpus), tpot
 
 
-def _distinct(chosen: list[tuple[tuple[float, ...], Option, int]]) -> list[tuple[tuple[float, ...], Option, int]]:
-    """The best of every device, format and engine first, then the others: five variants of one split say little."""
-    seen: set[tuple[str, ...]] = set()
-    first: list[tuple[tuple[float, ...], Option, int]] = []
-    others: list[tuple[tuple[float, ...], Option, int]] = []
+def _first(choice: Choice) -> tuple[float, ...]:
+    return choice[0]
+
+
+def _exact(chosen: list[Choice], question: Question) -> list[Choice]:
+    """Best first by the latency at the very rate. The rungs beside it bound it, so few options have to be looked at closely."""
+    name: Literal["tpot_s", "ttft_s"] = "tpot_s" if question.goal == "tpot" else "ttft_s"
+
+    def least(choice: Choice) -> float:
+        at = choice[1].index(choice[2])
+        return float(getattr(choice[1].load, name)[at - 1]) if at else 0.0
+
+    exact: list[Choice] = []
+    waiting = sorted(chosen, key=least)
+    while waiting and (len(exact) < question.top or least(waiting[0]) <= sorted(exact, key=_first)[question.top - 1][0][0]):
+        _, option, replicas = waiting.pop(0)
+        close = option.at_rate(replicas)
+        exact.append((_key(close, replicas, question.goal), close, replicas))
+    return sorted(exact, key=_first) + sorted(waiting, key=_first)
+
+
+def _distinct(chosen: list[Choice]) -> list[Choice]:
+    """The best of every device, format, engine and limit first, then the others: five variants of one split say little."""
+    seen: set[tuple[object, ...]] = set()
+    first: list[Choice] = []
+    others: list[Choice] = []
     for item in chosen:
-        inputs = item[1].deployment.inputs
-        label = tuple(str(inputs[k]) for k in ("hardware", "quantization", "kv_cache_dtype", "engine"))
+        inputs, memory = item[1].deployment.inputs, item[1].deployment.memory
+        label = (
+            *(inputs[k] for k in ("hardware", "quantization", "kv_cache_dtype", "engine")),
+            *(memory.max_num_seqs, memory.max_num_batched_tokens),
+        )
         (others if label in seen else first).append(item)
         seen.add(label)
     return first + others
@@ -224,44 +222,3 @@ def _options(
     if not found:
         warnings += [("not_answered", message) for message in list(refused)[:_MOST_REASONS]]
     return found
-
-
-def answer(option: Option, replicas: int) -> Answer:
-    """Everything about ``replicas`` of an option under the demand."""
-    at, best = option.index(replicas), option.best
-    assert at is not None
-    assert best is not None
-    demand, traffic, load = option.rules.demand, option.rules.traffic, option.load
-    ends = {part: option.replica.at(part) for part in ("floor", "low", "expected", "high")}
-
-    def spread(name: str) -> Range:
-        # Waits do not grow with the step alone, so an end of the range may overtake its neighbour.
-        floor, low, expected, high = accumulate((float(getattr(load, name)[at]) for load in ends.values()), max)
-        return Range(floor, low, expected, high, option.replica.step_s.evidence)
-
-    rate = demand.request_rate if demand.request_rate is not None else replicas * float(load.rate[at])
-    output = rate * traffic.mean_output
-    gpus, price, tdp = replicas * option.ranks, option.price, option.deployment.hardware.profile.tdp_w
-    usd = cost.usd_per_hour(price, gpus) if price else None
-    share = float(load.prefill_share[at])
-    decode, mixed = ({k: float(v[at]) for k, v in shares.items()} for shares in option.replica.bounds)
-    added = {k: mixed[k] - decode[k] for k in mixed}
-    return Answer(
-        option=option,
-        replicas=replicas,
-        batch_limit=max(1, int(option.replica.in_flight[best])),
-        in_flight=float(option.replica.in_flight[at]),
-        ttft_s=spread("ttft_s"),
-        tpot_s=spread("tpot_s"),
-        e2e_s=spread("e2e_s"),
-        longest_step_s=float(load.longest_step_s[at]),
-        request_rate=rate,
-        sustainable_rate=replicas * option.most_rate,
-        output_tokens_per_s=output,
-        usd_per_hour=usd,
-        token_cost=cost.token_cost(usd, rate * traffic.mean_input, output, share) if usd is not None else None,
-        joules_per_output_token=cost.joules_per_token(tdp, gpus, output) if tdp else None,
-        limited_by=option.limited_by(),
-        decode_bound=max(decode, key=lambda k: decode[k]),
-        prefill_bound=max(added, key=lambda k: added[k]),
-    )

@@ -14,12 +14,11 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+from calc.serving.parallel import WIDE_ENGINES
 from calc.serving.speculation import Draft, Drafting
 
 #: Pipeline stages that are tried unless some are asked for: deeper pipes are not run in practice.
 PIPELINE_SIZES = (1, 2, 3, 4, 6, 8)
-#: Engines that deal out whole experts.
-_EXPERT_PARALLEL = ("vllm", "sglang", "tensorrt-llm", "ideal")
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,16 @@ def deployments(
         )
     )
     divides: dict[tuple[int, bool], bool] = {}
-    for tensor, pipeline, experts in splits(space, model.profile, hardware.profile):
+    for tensor, pipeline, expert_parallel in splits(space, model.profile, hardware.profile):
         for engine, quantization, kv_cache_dtype, seqs, tokens, drafts in formats:
-            if divides.get((tensor, experts)) is False:
+            if divides.get((tensor, expert_parallel)) is False:
                 continue
             options = replace(
                 base,
                 tensor_parallel_size=tensor,
                 pipeline_parallel_size=pipeline,
                 data_parallel_size=1,
-                enable_expert_parallel=experts,
+                enable_expert_parallel=expert_parallel,
                 engine=engine or base.engine,
                 quantization=base.quantization if quantization is None else quantization,
                 kv_cache_dtype=base.kv_cache_dtype if kv_cache_dtype == "auto" else kv_cache_dtype,
@@ -100,13 +99,13 @@ def deployments(
             except UsageError as error:
                 refused[error.message] = refused.get(error.message, 0) + 1
                 continue
-            if experts and not space.base.enable_expert_parallel and found.engine.NAME not in _EXPERT_PARALLEL:
+            if expert_parallel and not space.base.enable_expert_parallel and found.engine.NAME not in WIDE_ENGINES:
                 continue
             if tensor > 1 and found.engine.NAME == "llama.cpp" and space.tensor is None:  # it deals out layers
                 continue
-            if (tensor, experts) not in divides:
-                divides[tensor, experts] = _divides(found)
-            if divides[tensor, experts] and (draft is None or draft.deployment is None or _divides(draft.deployment)):
+            if (tensor, expert_parallel) not in divides:
+                divides[tensor, expert_parallel] = _divides(found)
+            if divides[tensor, expert_parallel] and (draft is None or draft.deployment is None or _divides(draft.deployment)):
                 yield found, draft
 
 

@@ -8,11 +8,9 @@ from typing import Any
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import capacity, check_fit
 from calc.serving.request import Workload, end_to_end_s
-from calc.serving.speculation import Draft, tokens_per_round
+from calc.serving.speculation import Draft, round_s, tokens_per_round
 from calc.serving.sweep.mean_step import MeanStep
 from calc.timing.step_time import Range
-
-_PARTS = ("floor", "low", "expected", "high")
 
 
 class Rounds:
@@ -30,15 +28,11 @@ class Rounds:
         tpot, made = plain, 1.0
         if self._draft:
             tokens = self._draft.tokens
-            tpot = self._check.at(batch, prompt, output, tokens)
-            if self._proposal:
-                tpot = tpot + self._proposal.at(batch, prompt, output) * tokens
+            proposal = self._proposal.at(batch, prompt, output) if self._proposal else None
             made = tokens_per_round(self._draft.by_position(tokens))
-            tpot = tpot * (1 / made)
+            tpot = round_s(self._check.at(batch, prompt, output, tokens), proposal, tokens) * (1 / made)
         whole = end_to_end_s(ttft_s, tpot, output)
-        found = {
-            f"speculative_{n}_{p}": getattr(v, p) for n, v in (("tpot_s", tpot), ("e2e_s", whole)) for p in Range.__slots__[:4]
-        }
+        found = {f"speculative_{n}_{p}": getattr(v, p) for n, v in (("tpot_s", tpot), ("e2e_s", whole)) for p in Range.PARTS}
         return found | {"tokens_per_round": made + 0 * batch, "speculative_speedup": plain.expected / tpot.expected}  # type: ignore[operator]
 
     def fits(self, batch: Any, final: Any) -> Any:
@@ -63,9 +57,7 @@ class Rounds:
     def _fit_together(self, batch: int, final: int) -> bool:
         assert self._draft is not None
         deployment, workload = self._deployment, Workload(batch, max(1, final - 1), 1)
-        beside = self._draft.bytes_per_gpu(final, batch)
         held = capacity(
             replace(deployment, memory=replace(deployment.memory, max_model_len=deployment.memory.max_model_len or final))
         )
-        together = replace(deployment.memory, weights_bytes=held.weights_bytes_per_gpu + beside)
-        return check_fit(replace(deployment, memory=together), workload)[0].fits
+        return check_fit(self._draft.beside(deployment, held, final, batch), workload)[0].fits

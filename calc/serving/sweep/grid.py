@@ -21,19 +21,20 @@ from calc.serving.phase import timed_step
 from calc.serving.request import end_to_end_s
 from calc.serving.speculation import Drafting
 from calc.serving.sweep.drafts import Rounds
-from calc.serving.sweep.loads import Loads
+from calc.serving.sweep.loads import MAX_LOADS, Loads
 from calc.serving.sweep.mean_step import MeanStep
 from calc.serving.sweep.memory import HeldByLength
 from calc.timing.step_time import Range, StepTime, overhead_rules
 
 #: Largest sweep that is begun, and points evaluated at once: arrays of this size stay in a core's cache.
 MAX_POINTS = 10**8
+#: Largest number of deployments: each is settled on its own, about 5 ms, so that these end within ten minutes.
+MAX_DEPLOYMENTS = 100_000
 CHUNK_POINTS = 1 << 15
 _MOST_WORKERS = 4
 
 WORK_AXES = ("batch_size", "input_len", "output_len", "context_len", "cached_len")
 LOAD_AXES = ("concurrency", "request_rate")
-_TIMES = ("floor", "low", "expected", "high")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ class WorkAxes:
     def points(self) -> int:
         """Size of the cross product."""
         return math.prod(len(getattr(self, name)) for name in (*WORK_AXES, *LOAD_AXES))
+
+    @property
+    def loads(self) -> int:
+        """Loads that are asked about, each of which takes a steady state of its own; batches and contexts have none."""
+        names = ("input_len", "output_len", "cached_len", *LOAD_AXES)
+        return math.prod(len(getattr(self, name)) for name in names) if self.is_loaded else 0
 
     @property
     def is_loaded(self) -> bool:
@@ -80,13 +87,15 @@ class WorkAxes:
         return replace(self, **{name: values})
 
 
-def check_size(points: int) -> None:
+def check_size(deployments: int, axes: WorkAxes) -> None:
     """Refuse a sweep that would never end, before any work."""
-    if points > MAX_POINTS:
-        raise UsageError(
-            f"this sweep has {points:,} points; at most {MAX_POINTS:,} are evaluated",
-            "narrow a range, or give it a step: 1..512:*2",
-        )
+    sizes = ((1, MAX_DEPLOYMENTS, "deployments"), (axes.points, MAX_POINTS, "points"), (axes.loads, MAX_LOADS, "loads"))
+    for each, most, name in sizes:
+        if deployments * each > most:
+            raise UsageError(
+                f"this sweep has {deployments * each:,} {name}; at most {most:,} are evaluated",
+                "narrow a range, or give it a step: 1..512:*2",
+            )
 
 
 class Sweep:
@@ -110,6 +119,9 @@ class Sweep:
         from collections import deque
         from concurrent.futures import Future, ThreadPoolExecutor
 
+        if axes.is_loaded and self._encoder:
+            name = self.deployment.model.profile.id
+            raise UsageError(f"{name} is an encoder: it has no steady state of decode", "ask for batches alone")
         workers = min(workers or os.cpu_count() or 1, _MOST_WORKERS)
         if workers == 1 or axes.points <= CHUNK_POINTS:
             yield from map(self.columns, axes.chunks())
@@ -133,7 +145,7 @@ class Sweep:
 
         batch, prompt, output, context, cached, users, rates = grid = list(_grid(axes, np))
         shape = np.broadcast_shapes(*(a.shape for a in grid))
-        shown = np.where(np.isnan(context), prompt + output // 2, context)
+        shown = np.where(np.isnan(context), work.mean_context(prompt, output), context)
         final = np.maximum(prompt + output, np.where(np.isnan(context), 0, context))
         sequences, concurrency, kv_tokens = self._held.at(final)
         fits = batch <= sequences
@@ -148,7 +160,7 @@ class Sweep:
                 drafted = self._rounds.columns(batch, prompt, output, _range("prefill_s", times), _range("tpot_s", times))
                 times |= drafted if both.all() else {k: _blank(v, both, np) for k, v in drafted.items()}
             columns |= times if fits.all() else {k: _blank(v, fits, np) for k, v in times.items()}
-            if axes.is_loaded and not self._encoder:
+            if axes.is_loaded:
                 columns |= {"concurrency": users, "request_rate": rates}
                 columns |= self._loads.columns(prompt, output, cached, users, rates)
         return {name: np.broadcast_to(value, shape).reshape(-1) for name, value in columns.items()}
@@ -184,11 +196,11 @@ def _grid(axes: WorkAxes, np: Any) -> Iterator[Any]:
 
 
 def _parts(name: str, value: Range) -> dict[str, Any]:
-    return {f"{name}_{part}": getattr(value, part) for part in _TIMES}
+    return {f"{name}_{part}": getattr(value, part) for part in Range.PARTS}
 
 
 def _range(name: str, columns: dict[str, Any]) -> Range:
-    floor, low, expected, high = (columns[f"{name}_{part}"] for part in _TIMES)
+    floor, low, expected, high = (columns[f"{name}_{part}"] for part in Range.PARTS)
     return Range(floor, low, expected, high, "")
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from calc.errors import UsageError
 from calc.serving.deployment import Deployment
+from calc.serving.load.objectives import Demand
 from calc.serving.load.steady_state import ServedLoad, served_load
-from calc.serving.plan.option import Demand
 from calc.serving.request import Workload
 from calc.serving.speculation import Draft
+from calc.timing.step_time import Range
 
-#: Loads that one deployment is asked about: each takes its own steady state, some milliseconds.
-MAX_LOADS = 20_000
+#: Most loads of a whole sweep: each takes a steady state of its own, 3 to 7 ms, so that these end within a quarter of an hour.
+MAX_LOADS = 100_000
 _TIMES = ("ttft_s", "tpot_s", "e2e_s")
-_PARTS = ("floor", "low", "expected", "high")
 _RATES = {"load_requests_per_s": "request_rate", "load_output_tokens_per_s": "output_tokens_per_s"}
 
 
@@ -33,17 +32,13 @@ class Loads:
 
         lists = [np.ravel(a).tolist() for a in (prompts, outputs, cached, users, rates)]
         sizes = [len(values) for values in lists]
-        if np.prod(sizes) > MAX_LOADS:
-            raise UsageError(
-                f"{int(np.prod(sizes)):,} loads are too many", f"at most {MAX_LOADS:,} in a part of a sweep: narrow a list"
-            )
         found = [self._at(*point) for point in itertools.product(*lists)]
         shape = (1, sizes[0], sizes[1], 1, *sizes[2:])
 
         def column(value: Any) -> Any:
             return np.array([np.nan if f.answer is None else value(f.answer) for f in found], dtype=float).reshape(shape)
 
-        columns = {f"load_{n}_{p}": column(lambda a, n=n, p=p: getattr(getattr(a, n), p)) for n in _TIMES for p in _PARTS}
+        columns = {f"load_{n}_{p}": column(lambda a, n=n, p=p: getattr(getattr(a, n), p)) for n in _TIMES for p in Range.PARTS}
         columns |= {name: column(lambda a, key=key: getattr(a, key)) for name, key in _RATES.items()}
         return columns | {"carried": np.array([f.answer is not None for f in found]).reshape(shape)}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from calc.operators import work
 from calc.serving.deployment import Deployment
 from calc.serving.phase import timed_step
-from calc.serving.request import bends, smallest_chunk
+from calc.serving.request import bends, smallest_chunk, spans
 from calc.timing.step_time import Range
 
 
@@ -28,26 +27,11 @@ class MeanStep:
         first = prompt + 1
         last = np.maximum(first, prompt + output - 1)
         total: Range | None = None
-        for low, high in array_pieces(first, last, self._bends, self._chunk):
+        crossed = [b for b in self._bends if first.min() <= b < last.max()]
+        for low, high in spans(first, last, crossed, self._chunk):
             steps = np.maximum(high - low + 1, 0)
             step = work.decode(batch, (low + high) / 2 + drafts, 1 + drafts)
             part = timed_step(self._deployment, step).time_s * (steps / (last - first + 1))
             total = part if total is None else total + part
         assert total is not None
         return total
-
-
-def array_pieces(first: Any, last: Any, bends: list[int], chunk: int | None) -> Iterator[tuple[Any, Any]]:
-    """The pieces of ``request.pieces`` for arrays: (first, last) of each; pieces without steps end before they begin."""
-    import numpy as np
-
-    edges = sorted({b for b in bends if (b >= first.min()) and (b < last.max())})
-    if chunk:
-        low, high = int(first.min()), int(last.max())
-        edges = sorted({*edges, *range(-(-low // chunk) * chunk, high, chunk)})
-    start = first
-    for edge in edges:
-        end = np.clip(edge, start - 1, last)
-        yield start, end
-        start = np.maximum(start, end + 1)
-    yield start, last

@@ -62,9 +62,9 @@ class HeldByLength:
 
     def _together(self, held: Capacity, lengths: Any, np: Any) -> Any:
         memory = self._deployment.memory
-        room = np.minimum(figures.group_concurrency(held, lengths, memory.cached_tokens), held.max_num_seqs or 1 << 20)
+        room = np.minimum(figures.group_concurrency(held, lengths, memory.cached_tokens), held.max_num_seqs or np.inf)
         whole = np.floor(np.broadcast_to(room, lengths.shape)) * held.data_ranks
-        sequences = whole if weights_fit(held) else np.zeros(lengths.shape)
+        sequences = whole if held.loaded else np.zeros(lengths.shape)
         if memory.max_model_len:
             return np.stack([sequences, *(np.full(lengths.shape, float(v)) for v in (held.max_concurrency, held.kv_tokens))])
         cached = [r for r in held.ranks if r.pool.cache.layers]
@@ -83,10 +83,5 @@ class HeldByLength:
     def _single(self, length: int) -> tuple[float, float, float]:
         deployment, held = self._deployment, self._capacity(length)
         question = deployment.question(max_model_len=deployment.memory.max_model_len or length)
-        sequences = deployment.engine.sequences(question, held, length) if weights_fit(held) else 0
+        sequences = deployment.engine.sequences(question, held, length) if held.loaded else 0
         return float(sequences), float(held.max_concurrency), float(held.kv_tokens)
-
-
-def weights_fit(held: Capacity) -> bool:
-    """Whether the weights alone find room."""
-    return held.weights_bytes_per_gpu <= held.capacity_bytes_per_gpu * held.gpu_memory_utilization

@@ -1,125 +1,44 @@
-"""One deployment as a plan sees it: what it carries at every load, which loads meet the objectives, how many replicas a demand takes."""
+"""One deployment under load: what it carries at every load, which loads meet the objectives, how many replicas a demand takes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-from calc.errors import UsageError, require
+from calc.formula import formula
 from calc.memory.budget import Capacity
 from calc.serving.cost import Price
 from calc.serving.deployment import Deployment
 from calc.serving.load import batching
-from calc.serving.load.replica import LOADED, SATURATED, Load, Replica, replica
-from calc.serving.load.traffic import Traffic
+from calc.serving.load.objectives import Rules, Shortfall
+from calc.serving.load.replica import Load, Replica, replica
 from calc.serving.speculation import Draft
 
-GoalName = Literal["cost", "gpus", "tpot", "ttft", "throughput"]
 #: Loads below one request in flight: independent users of an almost idle replica.
 _LIGHT = tuple(2.0**-i for i in range(10, 0, -1))
 #: Rates are compared with a tolerance for rounding: a replica that carries exactly what is asked carries it.
 _SLACK = 1e-9
+#: Loads between two rungs of the ladder that are tried at once, twice, to find a stated rate: the line between two of them is then
+#: true to about one part in 10^8.
+_BETWEEN = 64
+#: Requests in flight that are tried at most where neither memory nor the engine limits them.
+_MOST_IN_FLIGHT = 1 << 16
 #: Most sequences of a llama.cpp context (LLAMA_MAX_SEQ in llama-cparams.h).
 LLAMA_CPP_SLOTS = 256
 
 
-@dataclass(frozen=True)
-class Objectives:
-    """Latencies in seconds that the tail request must meet; None: no such objective."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            require(getattr(self, name), name, 0.0)
-
-    def given(self) -> dict[str, float]:
-        """Objectives that were set, by the name of the figure they hold."""
-        return {n: v for n in ("ttft_s", "tpot_s", "e2e_s") if (v := getattr(self, n)) is not None}
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What has to be carried: ``request_rate`` (requests/s of independent users) or ``concurrency`` (users who ask again as soon as
-    they are answered); neither: as much as the devices can. ``headroom`` is the share of the sustainable rate left free."""
-
-    request_rate: float | None = None
-    concurrency: int | None = None
-    headroom: float = 0.2
-
-    def __post_init__(self) -> None:
-        if self.request_rate is not None and self.concurrency is not None:
-            raise UsageError("a request rate and a number of users contradict each other", "say one of them")
-        require(self.request_rate, "request_rate", 1e-12, 1e12)
-        require(self.concurrency, "concurrency", 1, 1 << 24)
-        require(self.headroom, "headroom", 0.0, 0.95)
-
-    @property
-    def closed(self) -> bool:
-        """A fixed number of users."""
-        return self.request_rate is None
-
-    @property
-    def needed_rate(self) -> float:
-        """Requests/s that the objectives must hold at."""
-        return (self.request_rate or 0.0) / (1 - self.headroom)
-
-    def users(self, replicas: int) -> int:
-        """Users of the busiest replica."""
-        return -(-(self.concurrency or 1) // replicas)
-
-
-@dataclass(frozen=True)
-class Shortfall:
-    """What a deployment lacks: ``kind`` is weights, kv_cache, batch_limit, prefill, ttft_s, tpot_s, e2e_s or request_rate; ``found``
-    against ``limit``. ``because`` is the kind that keeps a rate so low; ``any load`` where not even an idle replica is fast enough."""
-
-    kind: str
-    found: float
-    limit: float
-    because: str | None = None
-
-    @property
-    def excess(self) -> float:
-        """How far from the limit: 1 is on it, 2 misses it by a factor of two."""
-        worse, better = (
-            (self.limit, self.found) if self.kind in ("request_rate", "kv_cache", "batch_limit") else (self.found, self.limit)
-        )
-        return worse / better if better > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What every option is held to. ``part`` is the end of the range that is judged."""
-
-    traffic: Traffic
-    objectives: Objectives
-    demand: Demand
-    max_gpus: int
-    conservative: bool = False
-
-    @property
-    def part(self) -> str:
-        """``expected``, or ``high`` when conservative."""
-        return "high" if self.conservative else "expected"
-
-    @property
-    def composition(self) -> str:
-        """Which fitted effect the steps take: as published throughput was measured where nothing but throughput is asked for (all
-        requests wait from the start), else as under a stated load."""
-        demand = self.demand
-        offline = demand.request_rate is None and demand.concurrency is None and not self.objectives.given()
-        return SATURATED if offline else LOADED
+@formula("max(1, ceil(request_rate / (1 - headroom) * (1 - 1e-9) / most_rate))")
+def replicas_for(request_rate: float, headroom: float, most_rate: float) -> int:
+    """Fewest replicas of ``most_rate`` requests/s each that carry a rate with a share of it left free."""
+    return max(1, math.ceil(request_rate / (1 - headroom) * (1 - _SLACK) / most_rate))
 
 
 @dataclass(frozen=True)
 class Option:
     """A deployment of one replica with its memory, and its draft. ``room`` is how many requests find memory at once, ``limit`` how many
-    run."""
+    run. ``further`` are loads that are looked at beside those of the ladder."""
 
     deployment: Deployment
     held: Capacity
@@ -127,6 +46,7 @@ class Option:
     rules: Rules
     room: float
     draft: Draft | None = None
+    further: tuple[float, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -141,14 +61,14 @@ class Option:
     @property
     def limit(self) -> int:
         """Most requests that run at once: memory, and the engine's own limit."""
-        return int(min(self.room, self.engine_limit)) if self.held.fits else 0
+        return int(min(self.room, self.engine_limit, _MOST_IN_FLIGHT)) if self.held.fits else 0
 
     @property
-    def engine_limit(self) -> int:
+    def engine_limit(self) -> float:
         """Requests at once that the engine takes: as asked, else its default; llama.cpp takes as many slots as it is told to."""
         if self.deployment.engine.NAME == "llama.cpp":
             return self.deployment.memory.max_num_seqs or LLAMA_CPP_SLOTS
-        return self.held.sequence_limit or 1 << 16
+        return self.held.sequence_limit or math.inf
 
     @cached_property
     def replica(self) -> Replica:
@@ -156,15 +76,19 @@ class Option:
         import numpy as np
 
         demand = self.rules.demand
-        points: set[float] = set(batching.batch_ladder(self.limit))
+        points: set[float] = {*batching.batch_ladder(self.limit), *self.further}
         if not demand.closed:
             points |= set(_LIGHT)
         elif demand.concurrency is not None:
             points |= {demand.users(r) for r in range(1, self.most_replicas + 1) if demand.users(r) <= self.limit}
-        traffic = self.rules.traffic.cached_in_blocks(self.held.block_tokens)
-        loads = np.array(sorted(points), dtype=float)
-        kind = self.rules.composition
-        return replica(self.deployment, self.held, traffic, loads, closed=demand.closed, draft=self.draft, composition=kind)
+        return self._replica_at(np.array(sorted(points), dtype=float))
+
+    def _replica_at(self, loads: Any) -> Replica:
+        rules = self.rules
+        traffic = rules.traffic.cached_in_blocks(self.held.block_tokens)
+        return replica(
+            self.deployment, self.held, traffic, loads, closed=rules.demand.closed, draft=self.draft, composition=rules.composition
+        )
 
     @cached_property
     def load(self) -> Load:
@@ -212,6 +136,26 @@ class Option:
         at = int(np.searchsorted(self.replica.in_flight, demand.users(replicas)))
         return at if demand.users(replicas) <= self.limit and bool(self.meets[at]) else None
 
+    def at_rate(self, replicas: int) -> Option:
+        """The option with the very load among its points at which ``replicas`` of it carry a stated rate: rungs of the ladder carry
+        more. Itself where no rate is stated or it is not carried."""
+        import numpy as np
+
+        rate, at = self.rules.demand.request_rate, self.index(replicas)
+        if rate is None or at is None:
+            return self
+        wanted = rate / replicas
+        loads, rates = np.append(0.0, self.replica.in_flight), np.append(0.0, self.load.rate)
+        over = at + 1
+        for _ in range(2):
+            loads = np.linspace(loads[over - 1], loads[over], _BETWEEN + 1)
+            rates = np.append(rates[over - 1], self._replica_at(loads[1:]).at(self.rules.part).rate)
+            enough = np.flatnonzero(rates >= wanted)
+            if not len(enough) or not enough[0]:  # a rung, but for rounding
+                return self
+            over = int(enough[0])
+        return replace(self, further=(float(np.interp(wanted, rates[over - 1 : over + 1], loads[over - 1 : over + 1])),))
+
     @cached_property
     def fewest_replicas(self) -> int | None:
         """Fewest replicas that carry the demand, however many GPUs that takes; None: no number of them does."""
@@ -219,7 +163,7 @@ class Option:
         if self.best is None:
             return None
         if demand.request_rate is not None:
-            return max(1, math.ceil(demand.needed_rate * (1 - _SLACK) / self.most_rate))
+            return replicas_for(demand.request_rate, demand.headroom, self.most_rate)
         within = next((r for r in range(1, self.most_replicas + 1) if self.index(r) is not None), None)
         if within is not None or demand.concurrency is None:
             return within
@@ -256,7 +200,7 @@ class Option:
         points, best = self.replica.in_flight, self.best
         assert best is not None
         if best + 1 < len(points):
-            broken = self.broken_at(best + 1)
+            broken = [s for s in self.broken_at(best + 1) if math.isfinite(s.found)]
             return broken[0] if broken else Shortfall("prefill", float(points[best + 1]), float(points[best]))
         if self.room < self.engine_limit:
             return Shortfall("kv_cache", self.room, self.room)
@@ -264,8 +208,6 @@ class Option:
 
     def _memory_shortfall(self) -> Shortfall:
         held = self.held
-        usable = held.capacity_bytes_per_gpu * held.gpu_memory_utilization
-        fixed = held.weights_bytes_per_gpu + held.activation_bytes_per_gpu + held.runtime_bytes_per_gpu + held.graph_bytes_per_gpu
-        if held.kv_cache_bytes_per_gpu <= 0:
-            return Shortfall("weights", float(fixed), usable)
+        if not held.loaded:
+            return Shortfall("weights", float(held.fixed_bytes_per_gpu), float(held.limit_bytes_per_gpu))
         return Shortfall("kv_cache", float(self.room if self.held.fits else min(self.room, held.max_concurrency)), 1.0)

@@ -1,4 +1,4 @@
-"""The memory of a deployment as a plan sees it: set up for a traffic, with a draft beside the model, and how many requests find room."""
+"""The memory of a deployment under load: set up for a traffic, with a draft beside the model, and how many requests find room."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from calc.memory.budget import Capacity, MemoryOptions
 from calc.memory.capacity import mixed_concurrency
 from calc.serving.cost import Price
 from calc.serving.deployment import Deployment
+from calc.serving.load.objectives import Rules
+from calc.serving.load.option import Option
 from calc.serving.load.traffic import Traffic
-from calc.serving.plan.option import Option, Rules
 from calc.serving.speculation import Draft
 
 
@@ -23,9 +24,8 @@ def option(deployment: Deployment, price: Price | None, rules: Rules, draft: Dra
     """An option with its memory: the weights of a draft model of its own are loaded beside the model, and each request has a cache of
     both."""
     held = deployment.engine.capacity(deployment.question())
-    if draft and (weights := draft.bytes_per_gpu(1, 0)):
-        memory = replace(deployment.memory, weights_bytes=held.weights_bytes_per_gpu + weights)
-        held = deployment.engine.capacity(replace(deployment, memory=memory).question())
+    if draft and (together := draft.beside(deployment, held, 1, 0)) is not deployment:
+        held = together.engine.capacity(together.question())
     found = room(held, rules.traffic, conservative=rules.conservative)
     if draft and 0 < found < math.inf and held.kv_cache_bytes_per_gpu:
         lengths = [(r.input_len + r.output_len) if rules.conservative else r.mean_context for r in rules.traffic.requests]
@@ -37,7 +37,5 @@ def option(deployment: Deployment, price: Price | None, rules: Rules, draft: Dra
 def room(held: Capacity, traffic: Traffic, *, conservative: bool) -> float:
     """Requests that find memory at once: each at the mean length of its life (they start and end at different moments).
     ``conservative``: all at their full length, and the cache at the low end of its range. llama.cpp reserves full lengths anyway."""
-    lengths = traffic.in_flight
-    if conservative or held.engine.endswith("llama.cpp"):
-        lengths = [(share, r.input_len + r.output_len) for (share, _), r in zip(lengths, traffic.requests, strict=True)]
-    return mixed_concurrency(held, lengths, traffic.prefix, least=conservative)
+    full = conservative or held.engine.endswith("llama.cpp")
+    return mixed_concurrency(held, traffic.at_full_length if full else traffic.in_flight, traffic.prefix, least=conservative)
