@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from calc.profiles.model import ModelProfile
     from calc.serving.deployment import Deployment, DeploymentOptions
     from calc.serving.estimate import Estimate, Roofline
-    from calc.serving.plan.option import Demand, GoalName
-    from calc.serving.plan.search import Plan
+    from calc.serving.load.objectives import Demand
+    from calc.serving.plan.search import GoalName, Plan
     from calc.serving.request import Workload
     from calc.serving.speculation import Draft, Drafting
 
@@ -70,7 +70,7 @@ def _local_hardware(name: str, profiles_dir: str | None) -> Loaded[HardwareProfi
     except UnknownNameError as error:
         raise UnknownNameError(
             f"no hardware profile describes this device: {name}",
-            "`roofcast measure MODEL` finds what it reaches; or name a profile of your own",
+            "`roofcast hardware detect --measure -o my-device.yaml` measures one; name that file in place of `local`",
         ) from error
 
 
@@ -109,7 +109,7 @@ def plan(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     e2e_s: float | None = None,
-    headroom: float = 0.2,
+    headroom: float | None = None,
     goal: GoalName = "cost",
     conservative: bool = False,
     prices: Mapping[str, float] | None = None,
@@ -122,16 +122,17 @@ def plan(
         found = calc.plan("llama-3.1-8b", ["l40s", "h100-sxm5-80gb"], request_rate=2.0, tpot_s=0.03)
         print(found.answers[0].gpus, found.answers[0].usd_per_hour)
 
-    The load is ``request_rate`` (requests/s of independent users, ``headroom`` of what is sustainable left free) or ``concurrency``
-    (users who ask again when answered; default 1, with the goal ``throughput`` as many as there is room for). ``goal`` is cost, gpus,
-    tpot, ttft or throughput; ``prices`` in USD per GPU and hour by profile id. Further options are those of DeploymentOptions and
-    MemoryOptions, which fix what is searched otherwise, and ``speculative_tokens`` (a number, or several to try) with ``acceptance``
-    and ``draft_model``. No answers: nothing meets the objectives. Raises UsageError where nothing can be answered at all.
+    The load is ``request_rate`` (requests/s of independent users; ``headroom`` of what is sustainable is left free, by default a fifth) or
+    ``concurrency`` (users who ask again when answered; default 1, with the goal ``throughput`` as many as there is room for). ``goal``
+    is cost, gpus, tpot, ttft or throughput; ``prices`` in USD per GPU and hour by profile id. Further options are those of
+    DeploymentOptions and MemoryOptions, which fix what is searched otherwise, and ``speculative_tokens`` (a number, or several to try)
+    with ``acceptance`` and ``draft_model``. No answers: nothing meets the objectives. Raises UsageError where nothing can be answered
+    at all.
     """
     from dataclasses import replace
 
+    from calc.serving.load.objectives import Objectives
     from calc.serving.load.traffic import uniform
-    from calc.serving.plan.option import Objectives
     from calc.serving.plan.search import Question
     from calc.serving.plan.search import plan as search
     from calc.serving.plan.space import Space
@@ -237,8 +238,9 @@ def _drafting(options: dict[str, Any]) -> Drafting | None:
     return speculation.Drafting(rates, loaded, looked_up=name == speculation.NGRAM)
 
 
-def _demand(options: dict[str, Any], headroom: float) -> Demand:
+def _demand(options: dict[str, Any], headroom: float | None) -> Demand:
     """Take the load out of the options."""
-    from calc.serving.plan.option import Demand
+    from calc.serving.load.objectives import HEADROOM, Demand
 
-    return Demand(options.pop("request_rate", None), options.pop("concurrency", None), headroom)
+    share = HEADROOM if headroom is None else headroom
+    return Demand(options.pop("request_rate", None), options.pop("concurrency", None), share)

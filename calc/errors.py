@@ -16,11 +16,13 @@ class RoofcastError(Exception):
     """
 
     exit_code = 2
+    #: What to do where nothing nearer is known, such as a name that is like none.
+    usual_hint = "`roofcast COMMAND --help` lists the options and what they take"
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint or self.usual_hint
 
 
 class UsageError(RoofcastError):
@@ -33,6 +35,13 @@ class UnknownNameError(UsageError):
     """A name that no profile, engine or format carries; the hint lists the nearest ones."""
 
 
+class NoAnswerError(RoofcastError):
+    """The question is sound and its answer is that there is none, such as a picture of a deployment that does not fit."""
+
+    exit_code = 1
+    usual_hint = "ask for a deployment that fits"
+
+
 class ProfileError(RoofcastError):
     """A file that cannot be read, parsed or believed.
 
@@ -40,6 +49,7 @@ class ProfileError(RoofcastError):
     """
 
     exit_code = 3
+    usual_hint = "`roofcast check FILE` lists every fault of a profile with its place"
 
     def __init__(self, message: str, hint: str | None = None, faults: Iterable[str] = ()) -> None:
         super().__init__(message, hint)
@@ -50,12 +60,14 @@ class MeasurementError(RoofcastError):
     """Measuring is not possible here: no torch, no such device, out of memory."""
 
     exit_code = 4
+    usual_hint = "`roofcast env` shows what is installed and which devices are there"
 
 
 def require(value: float | None, name: str, minimum: float, maximum: float = 1e18) -> None:
     """Refuse a number outside its range (NaN included) with the name of the option. None is left to the defaults."""
     if value is not None and not minimum <= value <= maximum:
-        raise UsageError(f"{name} must be between {minimum:,} and {maximum:,}, not {value}")
+        least, most = f"{minimum:,}", f"{maximum:,}"
+        raise UsageError(f"{name} must be between {least} and {most}, not {value}", f"choose a value from {least} to {most}")
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import SupportsFloat
 
 from calc.errors import UsageError
@@ -19,8 +20,13 @@ KILO, MEGA, GIGA, TERA = 10**3, 10**6, 10**9, 10**12
 
 #: Larger counts are typing errors or attacks: no sequence, batch or rate comes near. Also keeps float arithmetic exact.
 MAX_COUNT = 1 << 40
+#: Longest sequence and largest batch that are answered: beyond any machine, and every product stays an exact integer.
+MAX_TOKENS = 1 << 32
+MAX_BATCH = 1 << 24
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 1e9
+#: Smaller numbers, and those from the second on, are written with an exponent.
+_LEAST_WRITTEN_OUT, _MOST_WRITTEN_OUT = 1e-6, 1e12
 
 _NUMBER = re.compile(r"^([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ%/]*)$")
 _TOKEN_UNITS = {"": 1, "k": KIB, "K": KIB, "ki": KIB, "Ki": KIB, "m": MIB, "M": MIB, "Mi": MIB}
@@ -40,11 +46,19 @@ def _split(text: str, what: str, example: str) -> tuple[float, str]:
     return value, match[2]
 
 
-def _in_range(value: float, text: str, what: str, minimum: float, maximum: float) -> None:
+def _in_range(
+    value: float, text: str, what: str, minimum: float, maximum: float, shown: Callable[[float], str] = "{:,}".format
+) -> None:
     if value < minimum:
-        raise UsageError(f"{what} must be at least {minimum:,}, not {text}", f"the smallest accepted value is {minimum:,}")
+        least = shown(minimum)
+        raise UsageError(f"{what} must be at least {least}, not {text}", f"the smallest accepted value is {least}")
     if value > maximum:
-        raise UsageError(f"{what} is too large: {text}", f"the largest accepted value is {maximum:,}")
+        raise UsageError(f"{what} is too large: {text}", f"the largest accepted value is {shown(maximum)}")
+
+
+def _as_size(value: float) -> str:
+    """A limit of bytes in the unit that it is round in."""
+    return format_traffic(value, 1) if value % 1000 == 0 else format_bytes(value, 1)
 
 
 def parse_count(text: str, what: str = "value", *, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
@@ -65,7 +79,7 @@ def parse_bytes(text: str, what: str = "size", *, minimum: int = 0, maximum: int
     if unit.lower() not in _BYTE_UNITS:
         raise UsageError(f"{what} has an unknown unit {unit!r}: {text!r}", "use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB")
     value *= _BYTE_UNITS[unit.lower()]
-    _in_range(value, text, what, minimum, maximum)
+    _in_range(value, text, what, minimum, maximum, _as_size)
     return round(value)
 
 
@@ -115,9 +129,11 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: int) -> 
 
 
 def _digits(value: float, digits: int) -> str:
-    """``value`` with about ``digits`` significant digits and no exponent."""
+    """``value`` with about ``digits`` significant digits; an exponent only where nobody would count the digits."""
     if value == 0:
         return "0"
+    if not _LEAST_WRITTEN_OUT <= abs(value) < _MOST_WRITTEN_OUT:
+        return f"{value:.{max(0, digits - 1)}e}"
     before = max(1, math.floor(math.log10(abs(value))) + 1)
     return f"{value:,.{max(0, digits - before)}f}"
 

@@ -29,7 +29,13 @@ it), or a path. Letter case and runs of spaces do not matter. A name is never ma
 ships with roofcast.
 
 **Streams.** Answers go to standard output (or to the file of `--output`), notices and errors to standard error. Output that is not a
-terminal has no colour; `NO_COLOR`, `FORCE_COLOR`, `TERM=dumb` and `COLUMNS` are honoured.
+terminal has no colour; `NO_COLOR`, `FORCE_COLOR`, `TERM=dumb` and `COLUMNS` are honoured. Signs that the
+terminal's encoding lacks are replaced by plain ones (`us`, `x`); JSON then escapes them.
+
+**Files.** Input is a regular file: a profile or scenario of at most 4 MiB, a `config.json` of 16 MiB, a run file of 256 MiB, a trace of
+1 GiB and 5,000,000 rows. A start-up log may also come from a pipe or standard input (`-`); its first 16 MiB are read. A file of
+`--output` is replaced whole or not at all and keeps its permissions; of a link the target is written; a device or a pipe is written as
+it stands; a read-only file is refused.
 
 ## Exit codes
 
@@ -42,7 +48,7 @@ terminal has no colour; `NO_COLOR`, `FORCE_COLOR`, `TERM=dumb` and `COLUMNS` are
 | 4 | measurement is not possible here |
 | 130 | interrupted |
 
-With 2, 3 and 4 standard output stays empty; standard error has an `error:` line and, where there is a remedy, a `hint:` line.
+With 2, 3 and 4 standard output stays empty; standard error has an `error:` line and a `hint:` line.
 `ROOFCAST_DEBUG=1` shows the traceback instead.
 """
 

@@ -98,7 +98,7 @@ def _files(paths: Sequence[Path] | None) -> Iterator[tuple[Path, bool]]:
         elif path.exists():
             found = [(path, True)]
         else:
-            raise ProfileError(f"{path}: no such file or folder")
+            raise ProfileError(f"{path}: no such file or folder", "name profiles, or folders that hold them")
         for file, named in found:
             if file.resolve() not in seen:
                 seen.add(file.resolve())

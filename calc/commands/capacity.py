@@ -26,7 +26,7 @@ _LENGTHS = (
 )
 
 
-@opt.takes(_GATES, _LENGTHS, opt.DEPLOYMENT, ENGINE, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(_GATES, _LENGTHS, opt.DEPLOYMENT, ENGINE, opt.OUTPUT, opt.VERBOSE, opt.PICTURE, opt.EXPLAIN)
 def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Weights, KV cache (ideal, reserved, read per step), tokens, blocks, concurrency and longest context, by the engine's law.
 
@@ -41,7 +41,7 @@ def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     asked = _asked(options)
     loaded, device = calc.load_model(model, options.get("profiles_dir")), calc.load_hardware(hardware, options.get("profiles_dir"))
     deployment = resolve(loaded, device, asked)
-    output.notices(options, loaded, device)
+    output.settled(options, deployment)
     held = calc.capacity_deployment(deployment)
     found = None if wanted is None else remedies.find(loaded, device, asked, wanted, held.max_model_len)
 
@@ -71,8 +71,10 @@ def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
 
 def _asked(options: dict[str, Any]) -> DeploymentOptions:
     """Deployment options; unequal devices say how many there are."""
+    from calc import units
+
     asked = opt.deployment_options(options)
-    cached = opt.count(options, "cached_len", minimum=0, maximum=opt.MAX_TOKENS)
+    cached = opt.count(options, "cached_len", minimum=0, maximum=units.MAX_TOKENS)
     asked = replace(asked, memory=replace(asked.memory, cached_tokens=cached or 0))
     return with_devices(asked)
 
@@ -96,17 +98,21 @@ def _lengths(options: dict[str, Any], held: Capacity) -> dict[str, Any] | None:
         return None
     from calc.commands.lengths import traffic
     from calc.memory.capacity import mixed_concurrency
+    from calc.serving.load.memory import room
 
     mixed = traffic(options.get("input_len"), options.get("output_len"), options.get("cached_len"), options.get("trace"))
-    prefix = opt.count(options, "cached_len", minimum=0, maximum=opt.MAX_TOKENS) or 0
-    full = [(1 / len(mixed.requests), r.input_len + r.output_len) for r in mixed.requests]
     return {
         "mean_input_tokens": mixed.mean_input,
         "mean_output_tokens": mixed.mean_output,
         "longest_tokens": mixed.longest,
-        "concurrency_mean": mixed_concurrency(held, mixed.in_flight, prefix),
-        "concurrency_peak": mixed_concurrency(held, full, prefix),
+        "concurrency_mean": _finite(room(held, mixed, conservative=False)),
+        "concurrency_peak": _finite(mixed_concurrency(held, mixed.at_full_length, mixed.prefix)),
     }
+
+
+def _finite(requests: float) -> float | None:
+    """None where memory does not limit them."""
+    return requests if requests != float("inf") else None
 
 
 def register(app: typer.Typer) -> None:

@@ -12,7 +12,7 @@ from calc.commands import serving_options as served
 _SIDE = "A deployment in quotes: 'MODEL HARDWARE [options]'."
 
 
-@opt.takes(opt.WORK, served.LOAD, opt.PROFILES_DIR, opt.OUTPUT)
+@opt.takes(opt.WORK, served.LOAD, opt.PROFILES_DIR, opt.OUTPUT, opt.VERBOSE)
 def compare(
     one: Annotated[str, typer.Argument(metavar="A", help=_SIDE)],
     two: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
@@ -25,16 +25,18 @@ def compare(
     from calc.report import records
     from calc.serving.compare import compare as compare_estimates
 
-    shared = {k: v for k, v in options.items() if k in {p.name for p in (*opt.WORK, *served.LOAD)} and v is not None}
+    shared = {p.name: options.get(p.name) for p in (*opt.WORK, *served.LOAD, *opt.PROFILES_DIR)}
+    told = {name: options.get(name) for name in ("quiet", "verbose")}
     sides = []
     for side in (one, two):
-        model, hardware, given = _parse(side)
-        given = shared | {k: v for k, v in given.items() if v not in (None, False)}
-        deployment = calc.deploy(model, hardware, opt.deployment_options(given), options.get("profiles_dir"))
-        draft = served.draft(given | {"profiles_dir": options.get("profiles_dir")}, deployment)
-        sides.append((deployment, calc.estimate_deployment(deployment, opt.workload(given), draft, served.demand(given))))
+        model, hardware, own = _parse(side)
+        given = own | {k: v for k, v in shared.items() if own.get(k) is None}
+        deployment = calc.deploy(model, hardware, opt.deployment_options(given), given["profiles_dir"])
+        draft = served.draft(given, deployment)
+        workload = opt.workload(given)
+        output.settled(given | told, deployment, workload)
+        sides.append((deployment, calc.estimate_deployment(deployment, workload, draft, served.demand(given))))
     (first, a), (second, b) = sides
-    output.notices(options, first.model, first.hardware, second.model, second.hardware)
     comparison = compare_estimates(a, b, (first.sharding.ranks, second.sharding.ranks))
     inputs = {"one": records.inputs(first, a.workload), "two": records.inputs(second, b.workload)}
     profiles = [first.model, first.hardware, second.model, second.hardware]
@@ -48,22 +50,25 @@ def compare(
         raise typer.Exit(1)
 
 
+@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD)
+def _side(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
+    """What one side can say: how the answer is written is said once, outside the quotes."""
+
+
 def _parse(side: str) -> tuple[str, str, dict[str, Any]]:
-    """Read one side with the option parser of ``estimate``."""
     import shlex
 
-    from calc.commands.estimate import estimate
     from calc.errors import UsageError
 
     try:
         words = shlex.split(side)
     except ValueError as error:
-        raise UsageError(f"cannot read {side!r}: {error}") from error
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(estimate)
-    command = typer.main.get_command(app)
-    context = command.make_context(f"compare '{side}'", words)
-    given = dict(context.params)
+        raise UsageError(
+            f"cannot read {side!r}: {str(error).lower()}", "close every quote of the side: 'MODEL HARDWARE [options]'"
+        ) from error
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": []})
+    app.command()(_side)
+    given = dict(typer.main.get_command(app).make_context("roofcast compare", words).params)
     return given.pop("model"), given.pop("hardware"), given
 
 

@@ -15,6 +15,9 @@ ENGINE = (
     opt.flag("no_prefix_caching", "--no-enable-prefix-caching", help="Prefix caching off."),
     opt.text("state_mode", "--mamba-cache-mode", help="Prefix caching of recurrent state: none, align, all.", metavar="MODE"),
     opt.flag("no_hybrid_kv_cache", "--disable-hybrid-kv-cache-manager", help="Store windows like full attention."),
+    opt.flag("no_async_scheduling", "--no-async-scheduling", help="vLLM: no step is prepared while another runs."),
+    opt.text("draft_layers", "--draft-layers", help="Layers of a draft head beside the model (EAGLE).", metavar="N"),
+    opt.flag("own_windows", "--max-attention-window", help="TensorRT-LLM: told of the model's windows, which get pools of their own."),
     opt.text("layer_split", "--layer-split", help="Layers of each stage, e.g. 16,32.", metavar="N,N"),
     opt.text("devices", "--devices", help="Device of each stage where they differ, e.g. rtx-5090,rtx-3090.", metavar="NAME,NAME"),
     opt.text("lora_slots", "--max-loras", help="LoRA slots.", metavar="N"),
@@ -25,6 +28,7 @@ ENGINE = (
     opt.text("context_size", "--ctx-size", "-c", help="llama.cpp: context of all slots together.", metavar="TOKENS"),
     opt.text("ubatch_size", "--ubatch-size", "-ub", help="llama.cpp: tokens of a micro-batch.", metavar="TOKENS"),
     opt.text("kv_unified", "--kv-unified", help="llama.cpp: one cache for all slots, on or off.", metavar="ON|OFF"),
+    opt.flag("no_kv_offload", "--no-kv-offload", "-nkvo", help="llama.cpp: the cache stays on the host."),
     opt.flag("swa_full", "--swa-full", help="llama.cpp: windows at the full context."),
     opt.text("flash_attention", "--flash-attn", "-fa", help="llama.cpp: on or off.", metavar="ON|OFF"),
     opt.text("split_mode", "--split-mode", "-sm", help="llama.cpp: layer or row.", metavar="MODE"),
@@ -40,6 +44,9 @@ _FLAGS = {
     "enforce_eager": ("enforce_eager", True),
     "no_hybrid_kv_cache": ("hybrid_kv_cache", False),
     "swa_full": ("swa_full", True),
+    "no_kv_offload": ("kv_offload", False),
+    "no_async_scheduling": ("async_scheduling", False),
+    "own_windows": ("max_attention_window", True),
 }
 
 
@@ -48,7 +55,7 @@ def engine_memory(options: dict[str, Any]) -> dict[str, Any]:
     from calc.errors import UsageError
 
     if options.get("enable_prefix_caching") and options.get("no_prefix_caching"):
-        raise UsageError("--enable-prefix-caching and --no-enable-prefix-caching contradict each other")
+        raise UsageError("--enable-prefix-caching and --no-enable-prefix-caching contradict each other", "leave one of them out")
     found = {
         "engine_generation": _choice(options, "engine_generation", {"v0": "v0", "v1": "v1"}),
         "state_mode": _choice(options, "state_mode", {m: m for m in ("none", "align", "all")}),
@@ -58,6 +65,7 @@ def engine_memory(options: dict[str, Any]) -> dict[str, Any]:
         "flash_attention": _choice(options, "flash_attention", _SWITCH),
         "runtime_bytes": opt.size(options, "runtime_memory"),
         "graph_bytes": opt.size(options, "graph_memory"),
+        "draft_layers": _count(options, "draft_layers", minimum=0, maximum=1 << 10),
         "lora_slots": _count(options, "lora_slots", maximum=1 << 16),
         "lora_rank": _count(options, "lora_rank", maximum=1 << 12),
         "max_total_tokens": _count(options, "max_total_tokens"),
@@ -94,7 +102,7 @@ def _choice(options: dict[str, Any], name: str, known: dict[str, Any]) -> Any:
     if value is None:
         return None
     if value.lower() not in known:
-        raise UsageError(f"{_flag(name)} must be {' or '.join(known)}, not {value!r}")
+        raise UsageError(f"{_flag(name)} must be {' or '.join(known)}, not {value!r}", f"like {_flag(name)} {next(iter(known))}")
     return known[value.lower()]
 
 

@@ -11,16 +11,17 @@ from calc.commands import options as opt
 
 @opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
 def env(**options: Any) -> None:
-    """Version, Python, libraries, local device, profile folders in use."""
-    from calc.commands import output
-    from calc.report import environment, records
+    """Version, Python, libraries, local device with its driver, profile folders in use."""
+    from calc.commands import local_device, output
+    from calc.report import environment, records, table
 
-    facts = environment.facts(options.get("profiles_dir"))
+    found = local_device.find(options.get("profiles_dir"))
+    facts = environment.facts(options.get("profiles_dir"), found.record)
     output.emit(
         options,
-        document=lambda: records.envelope("env", {}, [], facts, ()),
+        document=lambda: records.envelope("env", {}, [found.profile] if found.profile else [], facts, ()),
         page=lambda: environment.page(facts),
-        rows=lambda: [{k: str(v) for k, v in facts.items()}],
+        rows=lambda: [table.flatten(facts)],
     )
 
 

@@ -10,7 +10,7 @@ from calc.commands import options as opt
 from calc.commands import serving_options as served
 
 
-@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, opt.OUTPUT, opt.VERBOSE, opt.PICTURE, opt.EXPLAIN)
 def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """Prefill, decode, request latency, memory and capacity of a deployment, and what limits each."""
     import calc
@@ -18,9 +18,10 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
 
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
-    output.notices(options, deployment.model, deployment.hardware)
+    output.settled(options, deployment, workload)
     draft = served.draft(options, deployment)
-    result = calc.estimate_deployment(deployment, workload, draft, served.demand(options))
+    demand = served.demand(options)
+    result = calc.estimate_deployment(deployment, workload, draft, demand)
 
     from calc.report import estimate as report
     from calc.report import explain, pictures, records, table
@@ -28,11 +29,11 @@ def estimate(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     output.emit(
         options,
         document=lambda: records.document(
-            "estimate", deployment, workload, records.estimate_record(result), result.warnings, draft
+            "estimate", deployment, workload, records.estimate_record(result), result.warnings, draft, demand
         ),
         page=lambda: report.page(deployment, result),
         rows=lambda: [table.flatten(records.inputs(deployment, workload) | records.estimate_record(result))],
-        picture=lambda: pictures.estimate(deployment, result),
+        picture=lambda: pictures.estimate(deployment, result) if result.fit.fits else None,
         explanation=lambda: explain.estimate(deployment, result),
     )
     if not result.holds:

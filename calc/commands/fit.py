@@ -36,7 +36,7 @@ def fit(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run fi
     target = options.get("profile")
     identifier = Path(target).stem.lower() if target and target != "-" else None  # files are named after the ids in them
     profile = fit_runs([run for run, _ in loaded], [content_hash for _, content_hash in loaded], sheet, identifier)
-    if options.get("profile"):
+    if target is not None:
         output.write(efficiency_yaml(profile), options["profile"])
     facts = msgspec.to_builtins(profile)
     inputs = {"runs": len(runs), "hardware": hardware.name if hardware else None, "output": options.get("profile")}

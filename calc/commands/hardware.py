@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calc.commands import options as opt
+from calc.commands import profile_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ def list_hardware(**options: Any) -> None:
     )
 
 
-@opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
+@opt.takes(opt.PROFILES_DIR, opt.OUTPUT, opt.VERBOSE)
 def show(hardware: opt.HARDWARE, **options: Any) -> None:
     """One device: peaks, ridge points, memory, links, and what each figure rests on."""
     import calc
@@ -68,59 +69,23 @@ _MEASURE = (
 @opt.takes(_MEASURE, opt.PROFILES_DIR, opt.OUTPUT)
 def detect(**options: Any) -> None:
     """Name the local device and the profile that describes it. An unknown name is refused, never taken for another part."""
-    import calc
-    from calc.commands import output
-    from calc.errors import UnknownNameError
-    from calc.measure.device.detect import detect_local
+    from calc.commands import local_device, output
     from calc.report import hardware as report
     from calc.report import records
 
-    path = _profile_path(options) if options.get("measure") else None
-    local = detect_local()
-    try:
-        loaded = calc.load_hardware(local.name, options.get("profiles_dir"))
-        unknown = None
-    except UnknownNameError as error:
-        loaded, unknown = None, error
+    path = profile_file.named_path(options) if options.get("measure") else None
+    found = local_device.find(options.get("profiles_dir"))
     if options.get("measure"):
-        _measure(local, loaded, path, options)
+        _measure(found.local, found.profile, path, options)
         return
-    record = {
-        "kind": local.kind,
-        "name": local.name,
-        "count": local.count,
-        "memory_bytes": local.memory_bytes,
-        "told_by": local.source,
-        "driver": local.driver,
-        "torch": local.torch_version,
-        "profile": loaded.name if loaded else None,
-    }
     output.emit(
         options,
-        document=lambda: records.envelope("hardware-detect", {}, [loaded] if loaded else [], record, ()),
-        page=lambda: report.detected_page(record, unknown.hint if unknown else None),
-        rows=lambda: [record],
+        document=lambda: records.envelope("hardware-detect", {}, [found.profile] if found.profile else [], found.record, ()),
+        page=lambda: report.detected_page(found.record, found.hint),
+        rows=lambda: [found.record],
     )
-    if loaded is None:
+    if found.profile is None:
         raise typer.Exit(1)
-
-
-def _profile_path(options: dict[str, Any]) -> Path | None:
-    """Where a measured profile goes, None for standard output. Raises UsageError before anything is measured."""
-    import re
-    from pathlib import Path
-
-    from calc.errors import UsageError
-
-    target = options.get("output")
-    if target in (None, "-"):
-        return None
-    path = Path(target).expanduser()
-    if path.suffix.lower() not in (".yaml", ".yml") or not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", path.stem):
-        raise UsageError(f"{target} cannot be a profile's file", "a profile is named after its id, like -o my-device.yaml")
-    if path.exists() and not options.get("force"):
-        raise UsageError(f"{target} exists", "choose another file, or --force")
-    return path
 
 
 def _measure(local: LocalDevice, loaded: Loaded[HardwareProfile] | None, path: Path | None, options: dict[str, Any]) -> None:
@@ -153,10 +118,21 @@ def _measure(local: LocalDevice, loaded: Loaded[HardwareProfile] | None, path: P
         )
 
 
+@opt.takes(profile_file.OUTPUT, profile_file.FORCE)
+def new(identifier: Annotated[str, typer.Argument(metavar="ID", help="Its id: lower case with hyphens.")], **options: Any) -> None:
+    """Start a profile by hand: a commented file, each figure to fill in a null that `roofcast check` names."""
+    from calc.profiles import template
+
+    profile_file.new(identifier, template.hardware_text(identifier), options)
+
+
 def register(app: typer.Typer) -> None:
     """Add the sub-application."""
-    hardware = typer.Typer(help="The library of accelerators: list, show, detect.", no_args_is_help=True, rich_markup_mode=None)
+    hardware = typer.Typer(
+        help="The library of accelerators: list, show, detect, new.", no_args_is_help=True, rich_markup_mode=None
+    )
     hardware.command("list")(list_hardware)
     hardware.command("show")(show)
     hardware.command("detect")(detect)
+    hardware.command("new")(new)
     app.add_typer(hardware, name="hardware")

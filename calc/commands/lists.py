@@ -45,14 +45,14 @@ def _item(text: str, what: str, minimum: int, maximum: int) -> Sequence[int]:
 
 def _range(first: int, last: int, multiply: bool, step_text: str | None, what: str) -> Sequence[int]:
     if last < first:
-        raise UsageError(f"{what}: the range ends before it begins")
+        raise UsageError(f"{what}: the range ends before it begins", f"write the smaller end first: {last}..{first}")
     step = 1 if step_text is None else units.parse_count(step_text, f"step of {what}")
     if not multiply:
         return range(first, last + 1, step)
     if step < 2:
-        raise UsageError(f"{what}: the factor must be at least 2")
+        raise UsageError(f"{what}: the factor must be at least 2", "like 1..512:*2, or a step: 1..512:8")
     if first == 0:
-        raise UsageError(f"{what}: a range by factor cannot begin at 0")
+        raise UsageError(f"{what}: a range by factor cannot begin at 0", "begin it at 1, with 0 beside it: 0,1..512:*2")
     values = []
     while first <= last:
         values.append(first)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calc.commands import options as opt
+
+if TYPE_CHECKING:
+    from calc.profiles.catalog import Loaded
+    from calc.profiles.model import ModelProfile
 
 _OPTIONS = (
     opt.text("suite", "--suite", help="quick (60 s), standard (5 min) or full (30 min). Default: quick.", metavar="SUITE"),
@@ -40,17 +44,17 @@ _HARDWARE = Annotated[
 ]
 
 
-@opt.takes(_OPTIONS, _OUTPUT)
+@opt.takes(_OPTIONS, _OUTPUT, opt.VERBOSE)
 def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **options: Any) -> None:
     """Time the operators of prefill and decode on this machine and show measured beside predicted."""
     from dataclasses import asdict
     from pathlib import Path
 
     import calc
+    from calc import files
     from calc.commands import output
     from calc.commands.measure_progress import ended_by_signals, shown
     from calc.measure import session
-    from calc.measure.cases import grid
     from calc.report import measurement as report
     from calc.report import records
 
@@ -58,37 +62,20 @@ def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **opt
     datasheet = calc.load_hardware(hardware, options.get("profiles_dir")) if hardware else None
     output.notices(options, *loaded, *([datasheet] if datasheet else []))
     sizes = _sizes(options)
-    only = options.get("only")
-    patterns = None if only is None else [p.strip() for p in only.split(",") if p.strip()]
-    dtype = options.get("dtype") or "auto"
+    patterns, budget_s = _patterns(options), _budget(options)
     if options.get("list_"):
-        kind = (options.get("device") or "cpu").partition(":")[0]
-        suite = grid.for_suite(session.suite_named(options.get("suite") or "quick"), kind)
-        quantization = options.get("quantization")
-        work = session.list_cases(
-            loaded[0].profile, dtype=dtype, only=patterns, grid=suite, quantization=quantization, kind=kind, **sizes
-        )
-        cases = [
-            {"id": c.id, "phase": c.phase, "class": c.op_class, "calls": c.calls, "flops": c.flops, "bytes": c.bytes}
-            for c in work.cases
-        ]
-        output.emit(
-            options | {"output": None},
-            document=lambda: records.envelope(
-                "measure-list", sizes, loaded, {"cases": cases, "not_measured": list(work.not_measured)}, ()
-            ),
-            page=lambda: report.list_page(loaded[0].profile.name, cases, list(work.not_measured)),
-            rows=lambda: cases,
-        )
+        _list(options, loaded[0], sizes, patterns)
         return
     target = options.get("output")
+    if target is not None:
+        files.check_writable(target)
     with ended_by_signals(), shown(options) as progress:
         result = session.measure(
             loaded[0].profile,
             hardware=datasheet.profile if datasheet else None,
             suite=options.get("suite") or "quick",
-            budget_s=_budget(options),
-            dtype=dtype,
+            budget_s=budget_s,
+            dtype=options.get("dtype") or "auto",
             quantization=options.get("quantization"),
             device=options.get("device"),
             seed=_seed(options),
@@ -114,7 +101,52 @@ def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **opt
     if result.interrupted:
         lost = "the run file could not be written" if target else "nothing was saved (no -o)"
         print(f"interrupted: {'saved ' + result.output if result.output else lost}", file=sys.stderr)
-        raise typer.Exit(130)
+        sys.exit(130)  # said already what was saved
+
+
+def _list(options: dict[str, Any], loaded: Loaded[ModelProfile], sizes: dict[str, Any], patterns: list[str] | None) -> None:
+    """Show what would be measured; works without torch."""
+    from calc.commands import output
+    from calc.measure import session
+    from calc.measure.cases import grid
+    from calc.measure.device import device
+    from calc.report import measurement as report
+    from calc.report import records
+
+    kind = device.named(options.get("device") or "cpu")[0]
+    suite = grid.for_suite(session.suite_named(options.get("suite") or "quick"), kind)
+    quantization = options.get("quantization")
+    work = session.list_cases(
+        loaded.profile,
+        dtype=options.get("dtype") or "auto",
+        only=patterns,
+        grid=suite,
+        quantization=quantization,
+        kind=kind,
+        **sizes,
+    )
+    cases = [
+        {"id": c.id, "phase": c.phase, "class": c.op_class, "calls": c.calls, "flops": c.flops, "bytes": c.bytes}
+        for c in work.cases
+    ]
+    output.emit(
+        options,
+        document=lambda: records.envelope(
+            "measure-list", sizes, [loaded], {"cases": cases, "not_measured": list(work.not_measured)}, ()
+        ),
+        page=lambda: report.list_page(loaded.profile.name, cases, list(work.not_measured)),
+        rows=lambda: cases,
+    )
+
+
+def _patterns(options: dict[str, Any]) -> list[str] | None:
+    from calc.errors import UsageError
+
+    only = options.get("only")
+    found = None if only is None else [p.strip() for p in only.split(",") if p.strip()]
+    if found == []:
+        raise UsageError(f"--only {only!r} names no case", "like 'gemm:*,attention:decode'; --list shows all")
+    return found
 
 
 def _sizes(options: dict[str, Any]) -> dict[str, int]:

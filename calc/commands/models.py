@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from calc.commands import options as opt
+from calc.commands import profile_file
 
 _CONTEXT = opt.text(
     "context_len", "--context-len", help="Show the cache at this context. Default: the model's maximum.", metavar="TOKENS"
@@ -30,20 +31,21 @@ def list_models(**options: Any) -> None:
     )
 
 
-@opt.takes(_CONTEXT, _FORMATS, opt.PROFILES_DIR, opt.OUTPUT)
+@opt.takes(_CONTEXT, _FORMATS, opt.PROFILES_DIR, opt.OUTPUT, opt.VERBOSE)
 def show(model: opt.MODEL, **options: Any) -> None:
     """One model: layers by kind, parameters by part, weight bytes, and the three KV numbers."""
     import calc
     from calc import units
     from calc.commands import output
+    from calc.memory.model_facts import describe
     from calc.report import model as report
     from calc.report import records, table
 
     loaded = calc.load_model(model, options.get("profiles_dir"))
     output.notices(options, loaded)
     context = options.get("context_len")
-    length = None if context is None else units.parse_count(context, "--context-len", maximum=opt.MAX_TOKENS)
-    facts = report.describe(loaded.profile, options.get("quantization"), options.get("kv_cache_dtype") or "bf16", length)
+    length = None if context is None else units.parse_count(context, "--context-len", maximum=units.MAX_TOKENS)
+    facts = describe(loaded.profile, options.get("quantization"), options.get("kv_cache_dtype") or "bf16", length)
     output.emit(
         options,
         document=lambda: records.envelope("models-show", {"model": loaded.name}, [loaded], report.record(facts), facts.warnings),
@@ -52,11 +54,7 @@ def show(model: opt.MODEL, **options: Any) -> None:
     )
 
 
-_IMPORT_OUTPUT = opt.text("output", "--output", "-o", help="Write the profile here. Default: standard output.", metavar="FILE")
-_FORCE = opt.flag("force", "--force", help="Overwrite an existing file.")
-
-
-@opt.takes(_IMPORT_OUTPUT, _FORCE)
+@opt.takes(profile_file.OUTPUT, profile_file.FORCE)
 def import_model(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="config.json or its folder, a .gguf file, or hf:org/name[@revision].")
@@ -65,22 +63,26 @@ def import_model(
 ) -> None:
     """Make a profile from a model's own files; it loads to the same numbers."""
     import sys
-    from pathlib import Path
 
     from calc.commands import output
-    from calc.errors import UsageError
     from calc.profiles import sources, writer
 
+    target = profile_file.path(options)
     profile, warnings = sources.import_source(source)
     for text in warnings:
         print(f"warning: {text}", file=sys.stderr)
-    target = options.get("output")
-    if target and target != "-" and Path(target).expanduser().exists() and not options.get("force"):
-        raise UsageError(f"{target} exists", "choose another file, or --force")
-    output.write(writer.model_yaml(profile), target)
+    output.write(writer.model_yaml(profile), None if target is None else str(target))
 
 
-@opt.takes(opt.PROFILES_DIR, opt.OUTPUT)
+@opt.takes(profile_file.OUTPUT, profile_file.FORCE)
+def new(identifier: Annotated[str, typer.Argument(metavar="ID", help="Its id: lower case with hyphens.")], **options: Any) -> None:
+    """Start a profile by hand: a commented file, each figure to fill in a null that `roofcast check` names."""
+    from calc.profiles import template
+
+    profile_file.new(identifier, template.model_text(identifier), options)
+
+
+@opt.takes(opt.PROFILES_DIR, opt.OUTPUT, opt.VERBOSE)
 def diff(
     one: Annotated[str, typer.Argument(metavar="A", help="A model.")],
     two: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
@@ -107,9 +109,10 @@ def diff(
 
 def register(app: typer.Typer) -> None:
     """Add the sub-application."""
-    models = typer.Typer(help="The library of models: list, show, import, diff.", no_args_is_help=True, rich_markup_mode=None)
+    models = typer.Typer(help="The library of models: list, show, import, diff, new.", no_args_is_help=True, rich_markup_mode=None)
     models.command("list")(list_models)
     models.command("show")(show)
     models.command("import")(import_model)
     models.command("diff")(diff)
+    models.command("new")(new)
     app.add_typer(models, name="models")

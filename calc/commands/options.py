@@ -97,7 +97,7 @@ DEPLOYMENT = (
     text("max_num_batched_tokens", "--max-num-batched-tokens", help="Most tokens in a step.", metavar="TOKENS"),
     text("block_size", "--block-size", help="Tokens per KV block.", metavar="TOKENS"),
     flag("enable_prefix_caching", "--enable-prefix-caching", help="Prefix caching on (vLLM's default)."),
-    text("gpu_layers", "--n-gpu-layers", "--gpu-layers", "-ngl", help="llama.cpp: layers on the GPU, the others on the host.", metavar="N"),
+    text("gpu_layers", "--n-gpu-layers", "--gpu-layers", "-ngl", help="llama.cpp: layers on the GPU; all or -1: every one.", metavar="N"),
     text("cpu_offload_gb", "--cpu-offload-gb", help="vLLM, SGLang: GiB of each GPU's weights left in host memory.", metavar="GIB"),
     text("host_memory_bandwidth", "--host-memory-bandwidth", help="GB/s that host memory reaches; layers there need it.", metavar="RATE"),
     text("speculative_tokens", "--speculative-tokens", help="Draft tokens per step; loads next-token layers.", metavar="N"),
@@ -121,6 +121,8 @@ OUTPUT = (
     flag("no_color", "--no-color", help="No colour."),
     flag("quiet", "--quiet", help="No notices on standard error."),
 )
+
+VERBOSE = (flag("verbose", "--verbose", help="Say on standard error what was read, from where, and each default taken."),)
 
 PICTURE = (
     flag("plot", "--plot", help="Draw in the terminal too; -o FILE.png, .svg or .html draws into a file."),
@@ -177,6 +179,30 @@ def _in_unit(options: dict[str, Any], name: str, unit: str, minimum: int) -> int
     return units.parse_bytes(text + (unit if text[-1:].isdigit() else ""), "--" + name.replace("_", "-"), minimum=minimum)
 
 
+_SIZES = ("gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size")
+#: Options of a deployment that are whole numbers, and the smallest and largest that are taken (None: any that is exact).
+COUNTS: dict[str, tuple[int, int | None]] = {
+    **dict.fromkeys(_SIZES, (1, 1 << 16)),
+    "max_model_len": (1, None),
+    "max_num_seqs": (1, 1 << 24),
+    "max_num_batched_tokens": (1, 1 << 30),
+    "block_size": (1, 1 << 20),
+    "speculative_tokens": (0, 1024),
+    "gpu_layers": (0, 1 << 16),
+}
+
+
+#: llama.cpp's words for its default of --n-gpu-layers.
+ALL_LAYERS = ("all", "-1")
+
+
+def _limited(options: dict[str, Any], name: str) -> int | None:
+    if name == "gpu_layers" and options.get(name) in ALL_LAYERS:
+        return None
+    minimum, maximum = COUNTS[name]
+    return count(options, name, minimum, maximum)
+
+
 def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
     """Parsed deployment options. Raises UsageError with the option's name."""
     from calc import units
@@ -192,23 +218,19 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
         kv_cache_bytes=size(options, "kv_cache_memory"),
         weights_bytes=size(options, "weights_memory"),
         activation_bytes=size(options, "activation_memory"),
-        max_model_len=count(options, "max_model_len"),
-        max_num_seqs=count(options, "max_num_seqs", maximum=1 << 24),
-        max_num_batched_tokens=count(options, "max_num_batched_tokens", maximum=1 << 30),
-        block_size=count(options, "block_size", maximum=1 << 20),
-        speculative_tokens=count(options, "speculative_tokens", minimum=0, maximum=1024) or 0,
+        max_model_len=_limited(options, "max_model_len"),
+        max_num_seqs=_limited(options, "max_num_seqs"),
+        max_num_batched_tokens=_limited(options, "max_num_batched_tokens"),
+        block_size=_limited(options, "block_size"),
+        speculative_tokens=_limited(options, "speculative_tokens") or 0,
         engine_version=options.get("engine_version"),
-        gpu_layers=count(options, "gpu_layers", minimum=0, maximum=1 << 16),
+        gpu_layers=_limited(options, "gpu_layers"),
         cpu_offload_bytes=_in_unit(options, "cpu_offload_gb", "GiB", minimum=0) or 0,
         host_bandwidth_bytes_per_s=_in_unit(options, "host_memory_bandwidth", "GB", minimum=10**6),
         **engine_memory(options),
     )
-    sizes = {
-        name: count(options, name, maximum=1 << 16)
-        for name in ("gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size")
-    }
     return DeploymentOptions(
-        **sizes,
+        **{name: _limited(options, name) for name in _SIZES},
         enable_expert_parallel=bool(options.get("enable_expert_parallel")),
         dtype=options.get("dtype") or "auto",
         quantization=options.get("quantization"),
@@ -223,14 +245,10 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
     )
 
 
-#: Longest sequence and largest batch that are answered: beyond any machine, and every product stays an exact integer.
-MAX_TOKENS = 1 << 32
-MAX_BATCH = 1 << 24
-
-
 def workload(options: dict[str, Any]) -> Workload:
     """Parsed workload. Raises UsageError with the option's name."""
     from calc.serving.request import Workload
+    from calc.units import MAX_BATCH, MAX_TOKENS
 
     return Workload(
         batch_size=count(options, "batch_size", maximum=MAX_BATCH) or 1,

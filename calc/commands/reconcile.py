@@ -24,11 +24,13 @@ _OUTPUT = (
         metavar="FILE",
     ),
 )
+#: Of a log only the start is read (calc.memory.engines.logs); a file beyond this is none.
+MAX_LOG_BYTES = 1 << 40
 #: Options that are flags: their text becomes a truth value.
 _FLAGS = ("enforce_eager", "no_prefix_caching", "enable_prefix_caching", "enable_expert_parallel", "swa_full")
 
 
-@opt.takes(opt.DEPLOYMENT, ENGINE, _OUTPUT)
+@opt.takes(opt.DEPLOYMENT, ENGINE, _OUTPUT, opt.VERBOSE)
 def reconcile(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="Start-up log of vLLM, SGLang, llama.cpp or TensorRT-LLM; - for standard input.")
@@ -46,10 +48,10 @@ def reconcile(
 
     found = _read(log)
     deployment = _deployment(found, model, hardware, options)
-    output.notices(options, deployment.model, deployment.hardware)
+    output.settled(options, deployment)
     result = serving.reconcile(deployment, found)
-    written = serving.overrides(deployment, found, result)
-    if options.get("overrides"):
+    written = serving.overrides(found)
+    if options.get("overrides") is not None:
         output.write(_scenario(deployment, found, written), options["overrides"])
 
     from calc.report import reconcile as report
@@ -71,17 +73,13 @@ def _read(name: str) -> StartUpLog:
     import sys
     from pathlib import Path
 
-    from calc.errors import ProfileError
     from calc.memory.engines.logs import read_log
+    from calc.profiles import reader
 
     if name == "-":
         return read_log(sys.stdin.buffer, "standard input")
-    path = Path(name).expanduser()
-    try:
-        with path.open("rb") as stream:
-            return read_log(stream, name)
-    except OSError as error:
-        raise ProfileError(f"{name}: cannot be read: {error.strerror or error}", "name a file, or - for standard input") from error
+    with reader.open_file(Path(name).expanduser(), MAX_LOG_BYTES, "name a log, or - for standard input", pipes=True) as stream:
+        return read_log(stream, name)
 
 
 def _deployment(found: StartUpLog, model: str | None, hardware: str | None, options: dict[str, Any]) -> Deployment:

@@ -46,7 +46,8 @@ def _one(name: str, limit: float | None, options: dict[str, Any]) -> None:
     from calc.commands import output
     from calc.measure import run_reader
     from calc.measure.comparing.evaluation import evaluate, gate
-    from calc.report import measured, measured_page, measured_picture, records
+    from calc.report import records
+    from calc.report.measured import html_page, picture, summary
     from calc.timing.efficiency import load_efficiency
 
     run, content_hash = run_reader.load(Path(name).expanduser())
@@ -55,17 +56,17 @@ def _one(name: str, limit: float | None, options: dict[str, Any]) -> None:
     reasons = gate(record, limit) if limit is not None else []
     wanted, theme = output.chosen_format(options), output.theme(options)
     if wanted == "html":
-        output.write(measured_page.html(record), options["output"])
+        output.write(html_page.html(record), options["output"])
     elif wanted in ("png", "svg"):
-        output.write((measured_picture.png if wanted == "png" else measured_picture.svg)(record, theme), options["output"])
+        output.write((picture.png if wanted == "png" else picture.svg)(record, theme), options["output"])
     else:
         warnings = tuple((w["code"], w["message"]) for w in record["warnings"])
         facts = record | {"gate": {"max_error": limit, "passed": not reasons, "reasons": reasons} if limit is not None else None}
         output.emit(
             options,
             document=lambda: records.envelope("report", {"run": name, "max_error": limit}, [], facts, warnings),
-            page=lambda: measured.page(record, reasons),
-            rows=lambda: measured.rows(record),
+            page=lambda: summary.page(record, reasons),
+            rows=lambda: summary.rows(record),
         )
     if reasons:
         for reason in reasons:

@@ -14,7 +14,7 @@ _CHUNKED = opt.flag(
 )
 
 
-@opt.takes(_CHUNKED, opt.DEPLOYMENT, served.SPECULATION, opt.WORK, opt.OUTPUT, opt.PICTURE)
+@opt.takes(_CHUNKED, opt.DEPLOYMENT, served.SPECULATION, opt.WORK, opt.OUTPUT, opt.VERBOSE, opt.PICTURE)
 def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """The life of a request: TTFT, each token's latency as the context grows, and the cost without a KV cache."""
     import calc
@@ -25,7 +25,7 @@ def request(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
 
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
-    output.notices(options, deployment.model, deployment.hardware)
+    output.settled(options, deployment, workload)
     draft = served.draft(options, deployment)
     result = calc.estimate_deployment(deployment, workload, draft)
     if not (result.fit.fits and deployment.has_rates):

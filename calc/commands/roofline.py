@@ -11,7 +11,7 @@ from calc.commands import options as opt
 _PHASE = opt.text("phase", "--phase", help="prefill, decode or both. Default: both.", metavar="PHASE")
 
 
-@opt.takes(_PHASE, opt.DEPLOYMENT, opt.WORK, opt.OUTPUT, opt.PICTURE, opt.EXPLAIN)
+@opt.takes(_PHASE, opt.DEPLOYMENT, opt.WORK, opt.OUTPUT, opt.VERBOSE, opt.PICTURE, opt.EXPLAIN)
 def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     """One step operator by operator: shape, FLOPs, bytes by operand, intensity, bound, time, share."""
     import calc
@@ -26,7 +26,7 @@ def roofline(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     phases = ("prefill", "decode") if phase == "both" else (phase,)
     workload = opt.workload(options)
     deployment = calc.deploy(model, hardware, opt.deployment_options(options), options.get("profiles_dir"))
-    output.notices(options, deployment.model, deployment.hardware)
+    output.settled(options, deployment, workload)
     result = calc.roofline_deployment(deployment, workload, phases)
 
     from calc.report import explain, pictures, records, table

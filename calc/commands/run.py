@@ -11,6 +11,9 @@ from calc.commands import options as opt
 from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from calc.profiles.catalog import Loaded
     from calc.profiles.reader import Document
     from calc.profiles.scenario import Scenario
     from calc.serving.scenario import Verdict
@@ -21,7 +24,7 @@ _FOR_MACHINES = ("junit", "github")
 _OUTPUT = tuple(_FORMAT if p.name == "format_" else p for p in opt.OUTPUT)
 
 
-@opt.takes(_UPDATE, opt.PROFILES_DIR, _OUTPUT)
+@opt.takes(_UPDATE, opt.PROFILES_DIR, _OUTPUT, opt.VERBOSE)
 def run(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scenario files.")], **options: Any) -> None:
     """Judge scenario files; exit 1 when an expectation is broken."""
     from pathlib import Path
@@ -31,17 +34,20 @@ def run(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scen
     from calc.profiles.scenario import ScenarioFile, faults
     from calc.report import records
     from calc.report import scenario as report
+    from calc.serving.scenario import limit_faults
 
     wanted = _format(options)
     verdicts: list[Verdict] = []
+    read: dict[tuple[str, str], Loaded[Any]] = {}
     for name in files:
         path = Path(name).expanduser()
         document = reader.parse_yaml(reader.read_bytes(path), name)
-        content = reader.convert(document, ScenarioFile, faults)
-        found = [v for i, s in enumerate(content.scenarios) for v in _judged(s, i, document, options.get("profiles_dir"))]
+        content = reader.convert(document, ScenarioFile, lambda found: faults(found) + limit_faults(found))
+        found = [v for i, s in enumerate(content.scenarios) for v in _judged(s, i, document, options.get("profiles_dir"), read)]
         verdicts += found
         if options.get("update") and any(not v.holds for v in found):
-            _update(path, document, found)
+            _update(path, found)
+    output.notices(options, *read.values())
     if wanted in ("junit", "github"):
         output.write(report.junit(verdicts) if wanted == "junit" else report.github(verdicts), options.get("output"))
     else:
@@ -72,7 +78,10 @@ def _format(options: dict[str, Any]) -> str:
     return str(asked) if asked in _FOR_MACHINES else output.chosen_format(options)
 
 
-def _judged(scenario: Scenario, index: int, document: Document, profiles_dir: str | None) -> list[Verdict]:
+def _judged(
+    scenario: Scenario, index: int, document: Document, profiles_dir: str | None, read: dict[tuple[str, str], Loaded[Any]]
+) -> list[Verdict]:
+    """Verdicts on one scenario; the profiles it takes are added to ``read``."""
     import msgspec
 
     import calc
@@ -84,13 +93,14 @@ def _judged(scenario: Scenario, index: int, document: Document, profiles_dir: st
     texts = asked | {
         k: v if isinstance(v, bool) else str(v) for k, v in _given(msgspec.structs.asdict(scenario.deployment)).items()
     }
+    if "n_gpu_layers" in texts:
+        texts["gpu_layers"] = texts.pop("n_gpu_layers")
     work = {k: str(v) for k, v in _given(msgspec.structs.asdict(scenario.workload)).items()}
     try:
         deployment = calc.deploy(scenario.model, scenario.hardware, opt.deployment_options(texts), profiles_dir)
+        read |= {(p.kind, p.name): p for p in (deployment.model, deployment.hardware)}
         estimated = calc.estimate_deployment(deployment, opt.workload(work), served.draft(texts, deployment), served.demand(work))
         results = records.estimate_record(estimated)
-        if deployment.memory.max_model_len is not None:
-            results["capacity"] = records.capacity_record(calc.capacity_deployment(deployment))
     except RoofcastError as error:
         raise serving.as_error(scenario, document.at(("scenarios", index)), error) from error
     return serving.judge(scenario, index, document, results)
@@ -100,7 +110,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None}
 
 
-def _update(path: Any, document: Document, verdicts: list[Verdict]) -> None:
+def _update(path: Path, verdicts: list[Verdict]) -> None:
     import sys
 
     from calc.commands import output

@@ -8,7 +8,7 @@ from calc.commands import options as opt
 
 if TYPE_CHECKING:
     from calc.serving.deployment import Deployment
-    from calc.serving.plan.option import Demand
+    from calc.serving.load.objectives import Demand
     from calc.serving.speculation import Draft, Drafting
 
 SPECULATION = (
@@ -23,8 +23,16 @@ LOAD = (
 
 
 def draft(options: dict[str, Any], deployment: Deployment) -> Draft | None:
-    """The draft of a deployment, where drafts are asked for."""
+    """The draft of a deployment, where drafts are asked for. Raises UsageError where nothing would draft."""
+    from calc.errors import UsageError
+
     asked = drafting(options)
+    model = deployment.model.profile
+    if asked is None and deployment.memory.speculative_tokens and model.next_token_layers is None:
+        raise UsageError(
+            f"--speculative-tokens: {model.id} has no next-token layers to draft with",
+            "name what drafts and what is kept of it: --draft-model MODEL or ngram, and --acceptance 0.7",
+        )
     return asked.draft(deployment) if asked else None
 
 
@@ -47,18 +55,25 @@ def drafting(options: dict[str, Any]) -> Drafting | None:
     return Drafting(rates, loaded, looked_up=model == NGRAM)
 
 
+def one_load(options: dict[str, Any]) -> None:
+    """Refuse both kinds of load at once."""
+    from calc.errors import UsageError
+
+    if options.get("request_rate") is not None and options.get("concurrency") is not None:
+        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
+
+
 def demand(options: dict[str, Any]) -> Demand | None:
     """The load that was stated; None where none was. Raises UsageError for both kinds at once and for a rate that is not above 0."""
     from calc import units
     from calc.errors import UsageError
-    from calc.serving.plan.option import Demand
+    from calc.serving.load.objectives import Demand
 
+    one_load(options)
     rate, users = options.get("request_rate"), options.get("concurrency")
-    if rate is not None and users is not None:
-        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
     if rate is not None:
         found = units.parse_rate(rate, "--request-rate")
         if found <= 0:
             raise UsageError(f"--request-rate must be above 0, not {rate}", "leave it out to ask about a batch alone")
         return Demand(found, None, 0.0)
-    return None if users is None else Demand(None, units.parse_count(users, "--concurrency", maximum=opt.MAX_BATCH), 0.0)
+    return None if users is None else Demand(None, units.parse_count(users, "--concurrency", maximum=units.MAX_BATCH), 0.0)

@@ -12,6 +12,7 @@ from calc.commands import options as opt
 from calc.commands import serving_options as served
 
 if TYPE_CHECKING:
+    from calc.commands.sweep_axes import Varied
     from calc.serving.speculation import Drafting
     from calc.serving.sweep.grid import WorkAxes
 
@@ -20,44 +21,39 @@ _HARDWARE = Annotated[str, typer.Argument(metavar="HARDWARE,...", help="Devices,
 _FORMAT = opt.text("format_", "--format", "-f", help="table, csv, jsonl, markdown or parquet.", metavar="FORMAT")
 _OUTPUT = tuple(_FORMAT if p.name == "format_" else p for p in opt.OUTPUT if p.name != "json_")
 _SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".md": "markdown", ".parquet": "parquet", ".arrow": "arrow", ".txt": "table"}
-_SINGLE = ("profiles_dir", "efficiency")
 
 
-@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, _OUTPUT)
+@opt.takes(opt.DEPLOYMENT, served.SPECULATION, opt.WORK, served.LOAD, _OUTPUT, opt.VERBOSE)
 def sweep(models: _MODELS, hardware: _HARDWARE, **options: Any) -> None:
-    """Every combination of comma lists and ranges (1..64, 1..512:*2) of any option, one row a point."""
-    from calc.commands import lists
+    """Every combination of comma lists of any option, and of ranges of any count (1..64, 1..512:*2), one row a point."""
+    from calc.commands import output
+    from calc.commands.sweep_axes import check_values, varied
     from calc.report import sweep as report
     from calc.serving.sweep import grid as serving
 
-    axes, drafting = _axes(options), served.drafting(options)
-    choices: dict[str, list[Any]] = {"model": lists.words(models, "MODEL"), "hardware": lists.words(hardware, "HARDWARE")}
-    names = {p.name for p in opt.DEPLOYMENT} - set(_SINGLE)
-    for name in (n for n in names if isinstance(options.get(n), str)):
-        choices[name] = lists.words(options[name], "--" + name.replace("_", "-"))
-    deployments = 1
-    for values in choices.values():
-        deployments *= len(values)
-    serving.check_size(deployments * axes.points)
-    wanted = _format(options)
-    fixed = {k: v for k, v in options.items() if k in names and k not in choices} | {k: options.get(k) for k in _SINGLE}
-    varied = [n for n, values in choices.items() if len(values) > 1 or n in ("model", "hardware")]
-    chunks = _chunks(choices, fixed, axes, varied, drafting)
-    points = deployments * axes.points
+    axes, wanted = _axes(options), _format(options)
+    found = varied(models, hardware, options)
+    serving.check_size(found.deployments, axes)
+    check_values(found)
+    output.notices(options, *found.models.values(), *found.hardware.values())
+    drafting = served.drafting(options)
+    points = found.deployments * axes.points
     further = (report.LOAD_COLUMNS if axes.is_loaded else ()) + (report.DRAFT_COLUMNS if drafting else ())
-    report.write(_with_progress(chunks, points, options), varied, wanted, options.get("output"), points, further)
+    chunks = _with_progress(_chunks(found, axes, drafting, options), points, options)
+    report.write(chunks, found.heads, wanted, options.get("output"), points, further)
 
 
 def _axes(options: dict[str, Any]) -> WorkAxes:
+    from calc import units
     from calc.commands import lists
     from calc.serving.sweep.grid import WorkAxes
 
-    limits = {"batch_size": (1, opt.MAX_BATCH), "cached_len": (0, opt.MAX_TOKENS)}
+    limits = {"batch_size": (1, units.MAX_BATCH), "cached_len": (0, units.MAX_TOKENS)}
     given: dict[str, Any] = {}
     for parameter in opt.WORK:
         text = options.get(parameter.name)
         if text is not None:
-            low, high = limits.get(parameter.name, (1, opt.MAX_TOKENS))
+            low, high = limits.get(parameter.name, (1, units.MAX_TOKENS))
             given[parameter.name] = lists.counts(text, "--" + parameter.name.replace("_", "-"), minimum=low, maximum=high)
     return WorkAxes(**given, **_loads(options))
 
@@ -68,11 +64,10 @@ def _loads(options: dict[str, Any]) -> dict[str, Any]:
     from calc.commands import lists
     from calc.errors import UsageError
 
+    served.one_load(options)
     users, rates = options.get("concurrency"), options.get("request_rate")
-    if users is not None and rates is not None:
-        raise UsageError("--request-rate and --concurrency contradict each other", "say one: independent users, or a fixed number")
     if users is not None:
-        return {"concurrency": lists.counts(users, "--concurrency", maximum=opt.MAX_BATCH)}
+        return {"concurrency": lists.counts(users, "--concurrency", maximum=units.MAX_BATCH)}
     if rates is None:
         return {}
     found = tuple(units.parse_rate(text, "--request-rate") for text in lists.words(rates, "--request-rate"))
@@ -101,33 +96,30 @@ def _format(options: dict[str, Any]) -> str:
     return asked or "table"
 
 
-def _chunks(
-    choices: dict[str, list[Any]], fixed: dict[str, Any], axes: WorkAxes, varied: list[str], drafting: Drafting | None
-) -> Iterator[dict[str, Any]]:
-    """Columns of each part of the sweep, the varied options of its deployment in front."""
-    import calc
-    from calc.errors import ProfileError, UnknownNameError, UsageError
+def _chunks(found: Varied, axes: WorkAxes, drafting: Drafting | None, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Columns of each part of the sweep, the varied options of its deployment in front. An impossible split or a type the device
+    lacks is a row that says so, not the end of the sweep."""
+    from itertools import islice
+
+    from calc.errors import UsageError
+    from calc.serving.deployment import resolve
     from calc.serving.sweep import grid as serving
 
-    seen: set[str] = set()
-    for combination in serving.product(choices):
-        head = {name: combination[name] for name in varied}
-        given = fixed | {k: v for k, v in combination.items() if k not in ("model", "hardware")}
+    told: set[str] = set()
+    for combination in serving.product(found.choices):
+        head = {name: str(combination[name]) for name in found.heads}
+        settled = opt.deployment_options(found.options(combination))
+        answered = 0
         try:
-            settled = opt.deployment_options(given)
-            deployment = calc.deploy(combination["model"], combination["hardware"], settled, fixed.get("profiles_dir"))
-            sweep = serving.Sweep(deployment, drafting)
-            for columns in sweep.parts(axes):
+            deployment = resolve(found.models[combination["model"]], found.hardware[combination["hardware"]], settled)
+            for columns in serving.Sweep(deployment, drafting).parts(axes):
                 yield head | columns | {"note": ""}
-        except (UnknownNameError, ProfileError):
-            raise
-        except (
-            UsageError
-        ) as error:  # an impossible split or a type the device lacks is a row that says so, not the end of the sweep
-            if error.message not in seen:
-                seen.add(error.message)
+                answered += 1
+        except UsageError as error:
+            if error.message not in told and not options.get("quiet"):
+                told.add(error.message)
                 print(f"notice: {error.message}", file=sys.stderr)
-            for part in axes.chunks():
+            for part in islice(axes.chunks(), answered, None):
                 yield head | serving.unanswered(part) | {"note": error.message}
 
 

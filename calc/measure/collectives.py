@@ -20,6 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from calc import files
 from calc.errors import RoofcastError
 from calc.measure import run_file, run_reader
 from calc.measure.fitting import link_law
@@ -83,19 +84,18 @@ def main(arguments: list[str] | None = None) -> int:
         run = run_reader.load(asked.merge)[0] if asked.merge else None
         for path in (asked.merge, asked.output) if first else ():
             if path:
-                run_file.check_writable(path)
+                files.check_writable(path)
         found = _measure(require_torch(), messages_of(run) if run else [], asked.largest, asked.rounds)
+        if first and run:
+            run_file.write(run | {"collectives": found}, asked.merge)
+        if first and asked.output:
+            run_file.write(found, asked.output)
     except RoofcastError as fault:
         if first:  # the others say the same
             print(f"error: {fault.message}", *([f"hint: {fault.hint}"] if fault.hint else []), sep="\n", file=sys.stderr)
         return fault.exit_code
-    if first:
-        if run:
-            run_file.write(run | {"collectives": found}, asked.merge)
-        if asked.output:
-            run_file.write(found, asked.output)
-        elif not asked.merge:
-            print(json.dumps(found, indent=1))
+    if first and not (asked.output or asked.merge):
+        print(json.dumps(found, indent=1))
     return 0
 
 

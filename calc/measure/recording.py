@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from calc.errors import UsageError
 from calc.measure import run_file
 from calc.measure.device.monitor import Monitor, Reading
 from calc.measure.progress import Progress, ProgressEvent
@@ -53,8 +54,8 @@ def save(
     )
     try:
         run_file.write(run, path)
-    except OSError as fault:
-        return Notice("W_NOT_SAVED", f"cannot write the run file: {fault.strerror or fault}; the last good one is kept")
+    except (UsageError, BrokenPipeError) as fault:
+        return Notice("W_NOT_SAVED", f"the run file is not saved: {fault}; the last good one is kept")
     progress(ProgressEvent("saved", f"saved {path}"))
     return None
 

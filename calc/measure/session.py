@@ -13,9 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from calc import files
 from calc.errors import UsageError
 from calc.measure import ceilings as ceiling_module
-from calc.measure import planning, run_file
+from calc.measure import planning
 from calc.measure.cases import grid as grids
 from calc.measure.cases.formats import stored_formats
 from calc.measure.cases.operators import Workload, list_cases, workload
@@ -93,7 +94,7 @@ def measure(
     start = clock.now()
     budget = SUITES[suite_named(suite)].budget_s if budget_s is None else budget_s
     if not 0 < budget < math.inf:
-        raise UsageError(f"the budget must be above 0 seconds, not {budget}")
+        raise UsageError(f"the budget must be above 0 seconds, not {budget}", "like 60")
     sizes = {
         "batch_size": batch_size,
         "input_len": input_len,
@@ -107,7 +108,7 @@ def measure(
     only_known = patterns if known else None
     list_cases(model, dtype=dtype, only=only_known, grid=grid, quantization=quantization, kind="cuda", **sizes)
     if output is not None:
-        run_file.check_writable(output)
+        files.check_writable(output)
     torch = require_torch()
     kind, index = devices.choose(torch, device)
     facts = devices.describe(torch, kind, index)

@@ -102,7 +102,10 @@ def stage_layers(num_layers: int, stages: int) -> list[int]:
     """Layers of each pipeline stage: the remainder goes one by one to stages counted from the second-last backwards
     (vLLM; 61 layers on 4 stages: 15, 15, 16, 15)."""
     if stages > num_layers:
-        raise UsageError(f"pipeline parallel size {stages} exceeds {num_layers} layers")
+        raise UsageError(
+            f"{stages} pipeline stages exceed the {num_layers} layers of the model",
+            f"at most {num_layers}: a stage holds a layer or more",
+        )
     base, rest = divmod(num_layers, stages)
     layers = [base] * stages
     order = [*range(stages - 2, -1, -1), stages - 1]

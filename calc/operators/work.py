@@ -81,6 +81,11 @@ def share(work: Work, parts: Number, *, evenly: bool = False) -> Work:
     return Work(work.phase, tuple(replace(group, count=part(group)) for group in work.groups))
 
 
+def mean_context(input_len: Number, output_len: Number) -> Number:
+    """Keys that the decode steps of a request see on average, the new token included."""
+    return input_len + output_len // 2
+
+
 def causal_pairs(new: Number, cached: Number) -> Number:
     """Visible (query, key) pairs of one request under a full causal mask (EXACT)."""
     return new * cached + new * (new + 1) // 2

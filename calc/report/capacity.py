@@ -28,11 +28,10 @@ def page(deployment: Deployment, held: Capacity, remedies: Remedies | None = Non
     """Budget term by term, what fits in it, and what would."""
     verdict = "" if held.fits else "Does not fit: not one request of this length. "
     headline = [title(deployment), verdict + capacity_line(held, deployment.model.profile.max_position_embeddings)]
-    tables = [_budget(held), _cache(held, lengths)]
+    tables = [_budget(held), _cache(held, lengths, deployment.sharding.ranks)]
     if remedies is not None:
         tables.append(_remedies(remedies))
-    notes = [f"warning [{code}]: {message}" for code, message in dict.fromkeys(deployment.warnings + held.warnings)]
-    return Page(headline, tables, notes)
+    return Page(headline, tables, warnings=deployment.warnings + held.warnings)
 
 
 def _budget(held: Capacity) -> Table:
@@ -40,9 +39,9 @@ def _budget(held: Capacity) -> Table:
     for term in held.terms:
         spread = f"{format_bytes(term.least)} - {format_bytes(term.most)}" if term.least != term.most else ""
         rows.append([LABELS.get(term.name, term.name), format_bytes(term.bytes), spread, term.evidence])
-        if term.name == "gpu_memory":
-            usable = int(term.bytes * held.gpu_memory_utilization)
-            rows.append([f"usable (x {held.gpu_memory_utilization:g})", format_bytes(usable), "", "utilisation"])
+        if term.name == "gpu_memory" and not held.ruling.is_given:
+            label, size = held.share.base(term, held.ruling.taken)
+            rows.append([label, format_bytes(size), "", "utilisation"])
     columns = (
         Column("per GPU"),
         Column("size", right=True),
@@ -52,12 +51,15 @@ def _budget(held: Capacity) -> Table:
     return Table(columns, rows)
 
 
-def _cache(held: Capacity, lengths: dict[str, Any] | None) -> Table:
+def _cache(held: Capacity, lengths: dict[str, Any] | None, ranks: int) -> Table:
     cache = held.kv_bytes_per_sequence
     rows = [
         ["KV bytes per token per GPU (slope)", f"{format_number(held.kv_bytes_per_token_per_gpu)} B"],
         ["state per sequence per GPU", format_bytes(held.state_bytes_per_sequence_per_gpu)],
-        [f"one request of {held.max_model_len:,} tokens, ideal", format_bytes(cache["ideal"])],
+        [
+            f"one request of {held.max_model_len:,} tokens, ideal",
+            format_bytes(cache["ideal"]) + (" on all GPUs" if ranks > 1 else ""),
+        ],
         ["  reserved in blocks", format_bytes(cache["reserved"])],
         ["  read per decode step", format_bytes(cache["read_per_step"])],
         ["block", f"{held.block_tokens:,} tokens, {held.blocks:,} blocks"],
@@ -70,8 +72,11 @@ def _cache(held: Capacity, lengths: dict[str, Any] | None) -> Table:
         rows.append(["limits", limits + _of_each(held)])
     if lengths:
         means = f"{lengths['mean_input_tokens']:,.0f} + {lengths['mean_output_tokens']:,.0f} tokens"
-        rows.append([f"requests of these lengths (mean {means})", f"{lengths['concurrency_mean']:,.1f} at their mean context"])
-        rows.append(["", f"{lengths['concurrency_peak']:,.1f} all at their full length"])
+        at_mean, at_full = (
+            "unbounded" if n is None else f"{n:,.1f}" for n in (lengths["concurrency_mean"], lengths["concurrency_peak"])
+        )
+        rows.append([f"requests of these lengths (mean {means})", f"{at_mean} at their mean context"])
+        rows.append(["", f"{at_full} all at their full length"])
     return Table((Column("cache"), Column("")), rows)
 
 
@@ -89,11 +94,13 @@ def figure_text(figure: Figure) -> str:
 def _remedies(found: Remedies) -> Table:
     """Each remedy alone, the rest as it is."""
     gpus = None
-    if found.gpus:
-        total, tensor, pipeline = found.gpus
-        gpus = f"{total} (-tp {tensor}" + (f" -pp {pipeline})" if pipeline > 1 else ")")
+    if split := found.gpus:
+        further = [f" {name} {size}" for name, size in (("-pp", split.pipeline), ("-dp", split.data)) if size > 1]
+        gpus = f"{split.gpus} (-tp {split.tensor}{''.join(further)})"
+    requests = "unbounded" if found.requests is None else f"{found.requests:,}"
+    context = "any length" if found.context is None else f"{found.context:,}"
     rows = [
-        ["as it is", f"{found.requests:,} requests of {found.length:,} tokens, or {found.wanted:,} of {found.context:,}"],
+        ["as it is", f"{requests} requests of {found.length:,} tokens, or {found.wanted:,} of {context}"],
         ["--gpu-memory-utilization", f"{found.gpu_memory_utilization:g}" if found.gpu_memory_utilization else "not enough"],
         ["GPUs", gpus or "not within reach"],
         ["--kv-cache-dtype", found.kv_cache_dtype or "none is enough"],
@@ -105,7 +112,7 @@ def _remedies(found: Remedies) -> Table:
 
 def remedies_record(found: Remedies) -> dict[str, Any]:
     """``to_fit`` of the results of ``capacity``."""
-    total, tensor, pipeline = found.gpus or (None, None, None)
+    split = found.gpus
     return {
         "concurrency": found.wanted,
         "max_model_len": found.length,
@@ -113,9 +120,10 @@ def remedies_record(found: Remedies) -> dict[str, Any]:
         "requests": found.requests,
         "context_tokens": found.context,
         "gpu_memory_utilization": found.gpu_memory_utilization,
-        "gpus": total,
-        "tensor_parallel_size": tensor,
-        "pipeline_parallel_size": pipeline,
+        "gpus": split and split.gpus,
+        "tensor_parallel_size": split and split.tensor,
+        "pipeline_parallel_size": split and split.pipeline,
+        "data_parallel_size": split and split.data,
         "kv_cache_dtype": found.kv_cache_dtype,
         "quantization": found.quantization,
     }

@@ -16,22 +16,31 @@ _FORMS: dict[str, Callable[[float | None], str]] = {
     "bytes": format_bytes,
     "traffic": format_traffic,
     "flops": format_flops,
-    "rate": lambda v: format_number(v, 4),
-    "count": lambda v: format_number(v, 4),
+    "tokens_per_s": lambda v: format_number(v, 4),
+    "intensity": lambda v: format_number(v, 4),
+    "requests": lambda v: format_number(v, 4),
+    "tokens": lambda v: "unbounded" if v is None else format_number(v, 4),
 }
+_UNITS = {"seconds": "s", "traffic": "bytes", "flops": "FLOP", "intensity": "FLOP/byte", "tokens_per_s": "tokens/s"}
+
+
+def _unit(kind: str) -> str:
+    return _UNITS.get(kind, kind)
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
     """``results`` of ``compare``."""
     return {
-        "pairs": [{"name": p.name, "one": p.one, "two": p.two, "ratio": p.ratio} for p in comparison.pairs],
-        "moved_most": [{"where": m.where, "name": m.name, "one": m.one, "two": m.two} for m in comparison.moved],
+        "pairs": rows(comparison),
+        "moved_most": [
+            {"where": m.where, "name": m.name, "unit": _unit(m.kind), "one": m.one, "two": m.two} for m in comparison.moved
+        ],
     }
 
 
 def rows(comparison: Comparison) -> list[dict[str, object]]:
     """One record per result."""
-    return [{"name": p.name, "one": p.one, "two": p.two, "ratio": p.ratio} for p in comparison.pairs]
+    return [{"name": p.name, "unit": _unit(p.kind), "one": p.one, "two": p.two, "ratio": p.ratio} for p in comparison.pairs]
 
 
 def page(one: Deployment, two: Deployment, comparison: Comparison, warnings: tuple[tuple[str, str], ...]) -> Page:
@@ -45,5 +54,4 @@ def page(one: Deployment, two: Deployment, comparison: Comparison, warnings: tup
         f"moved most in {m.where}: {m.name.replace('_', ' ')} {_FORMS[m.kind](m.one)} -> {_FORMS[m.kind](m.two)}"
         for m in comparison.moved
     ]
-    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(warnings)]
-    return Page([f"A: {title(one)}", f"B: {title(two)}"], [Table(columns, lines)], notes)
+    return Page([f"A: {title(one)}", f"B: {title(two)}"], [Table(columns, lines)], notes, warnings)

@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from calc.report import svg
-from calc.report.measured_page import table
-from calc.report.measured_style import SCRIPT, STYLE
+from calc.report.measured.html_page import table
+from calc.report.measured.style import SCRIPT, STYLE
 from calc.report.svg import TOP, Chart
 from calc.report.table import Column, Page, Table
 from calc.units import format_seconds

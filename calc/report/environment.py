@@ -8,13 +8,14 @@ from typing import Any
 
 from calc.profiles import catalog
 from calc.report.table import Column, Page, Table
+from calc.units import format_bytes
 from calc.version import LIBRARY_DATE, VERSION
 
 _LIBRARIES = ("typer", "rich", "pyyaml", "msgspec", "numpy", "torch", "nvidia-ml-py")
 
 
-def facts(profiles_dir: str | None) -> dict[str, Any]:
-    """Versions of libraries (null where absent), processor, profile folders with their counts. Nothing heavy is imported."""
+def facts(profiles_dir: str | None, device: dict[str, Any]) -> dict[str, Any]:
+    """Versions of libraries (null where absent), the local ``device`` as it was found, profile folders with their counts."""
     versions: dict[str, str | None] = {}
     for name in _LIBRARIES:
         try:
@@ -33,6 +34,7 @@ def facts(profiles_dir: str | None) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "libraries": versions,
+        "device": device,
         "profile_folders": folders,
     }
 
@@ -40,6 +42,13 @@ def facts(profiles_dir: str | None) -> dict[str, Any]:
 def page(found: dict[str, Any]) -> Page:
     """The same as a page."""
     rows = [["python", found["python"]], ["system", found["system"]]]
+    device = found["device"]
+    rows += [
+        ["device", " ".join(filter(None, (f"{device['count']} x" if device["count"] > 1 else "", device["name"])))],
+        ["memory", format_bytes(device["memory_bytes"])],
+        ["driver", device["driver"] or f"none: the {device['told_by']} names the device"],
+        ["profile", device["profile"] or "none carries this name: `roofcast hardware detect`"],
+    ]
     rows += [[name, version or "not installed"] for name, version in found["libraries"].items()]
     folders = Table(
         (Column("profiles"), Column("kind"), Column("folder")),

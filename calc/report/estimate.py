@@ -60,7 +60,7 @@ def page(deployment: Deployment, result: Estimate) -> Page:
     work = result.workload
     headline = [
         title(deployment),
-        f"batch {work.batch_size:,}, prompt {work.input_len:,} tokens"
+        f"batch {work.batch_size:,}{_each(deployment)}, prompt {work.input_len:,} tokens"
         + (f" ({work.cached_len:,} cached)" if work.cached_len else "")
         + f", output {work.output_len:,}, decode shown at context {work.decode_context:,}",
     ]
@@ -74,8 +74,13 @@ def page(deployment: Deployment, result: Estimate) -> Page:
         notes.append(
             f"Times: expected (low - high), evidence: {evidence}. Nothing beats the floor. Fusion policy: {deployment.fusion.name}."
         )
-    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(result.warnings)]
-    return Page(headline, tables, notes)
+    return Page(headline, tables, notes, result.warnings)
+
+
+def _each(deployment: Deployment) -> str:
+    """Said where several replicas work apart: every figure is that of one."""
+    replicas = deployment.sharding.gpus // deployment.sharding.ranks
+    return f" on each of {replicas} replicas (rates and capacity are those of one)" if replicas > 1 else ""
 
 
 def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
@@ -85,14 +90,18 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
         f"Does not fit: {format_bytes(fit.used_bytes_per_gpu)} needed of {format_bytes(fit.capacity_bytes_per_gpu)} per GPU, "
         f"so no speed is given."
     ]
+    if fit.too_large != "weights" and sizes["kv_cache_needed"] <= sizes["kv_cache"] and fit.largest_batch:
+        at_once = f"The engine runs at most {fit.largest_batch:,} of {batch_size:,} requests at once (max_num_seqs)"
+        return ["Does not fit, so no speed is given.", f"{at_once}; memory would hold them."]
     if fit.too_large == "weights":
         lines.append(
             f"The weights alone take {format_bytes(sizes['weights'])}: use more GPUs (-tp), a smaller format (-q) or a larger device."
         )
     else:
         lines.append(
-            f"The KV cache of {batch_size:,} x {context:,} tokens needs {format_bytes(sizes['kv_cache_needed'])}, "
-            f"{format_bytes(sizes['kv_cache'])} are left. Largest batch at this length: {fit.largest_batch or 0:,}; "
+            f"The engine fills no more than its share of that. The KV cache of {batch_size:,} x {context:,} tokens needs "
+            f"{format_bytes(sizes['kv_cache_needed'])}, {format_bytes(sizes['kv_cache'])} are left for it. "
+            f"Largest batch at this length: {fit.largest_batch or 0:,}; "
             f"longest context at this batch: {fit.largest_context or 0:,}."
         )
     if fit.host_stream_s and fit.missing_bytes_per_gpu:
@@ -151,7 +160,8 @@ def _kv_action(decode: Phase) -> str:
 def _remedy(phase: Phase) -> str:
     """What to optimise for a bound, in the field's words."""
     if phase.bound == "compute":
-        wide = any(o.compute_dtype in ("bf16", "fp16", "fp32") and o.op_class in ("gemm", "experts") for o in phase.operators[:-1])
+        products = [o for o in phase.operators if o.op_class in ("gemm", "experts") and o.name != "lm_head"]
+        wide = any(o.compute_dtype in ("bf16", "fp16", "fp32") for o in products)
         return "faster matmuls, fp8, TP" if wide else "faster matmuls, TP"
     if phase.bound == "network":
         return "faster links, less TP"
@@ -191,7 +201,7 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
     rows.append(
         [
             "memory per GPU",
-            f"{format_bytes(fit.used_bytes_per_gpu)} of {format_bytes(fit.capacity_bytes_per_gpu)} x {held.gpu_memory_utilization:g}",
+            f"{format_bytes(fit.used_bytes_per_gpu)} of {format_bytes(fit.capacity_bytes_per_gpu)}{held.share.words}",
         ]
     )
     rows.append(["", parts])
@@ -208,11 +218,13 @@ def _round_rows(found: Round) -> list[list[str]]:
 
 def load_rows(load: ServedLoad) -> list[list[str]]:
     """The steady state under a demand in four lines, or why it is not carried."""
-    from calc.report.plan_page import reason
+    from calc.report.plan.page import reason
 
     demand, found = load.demand, load.answer
     what = f"{demand.concurrency:,} users" if demand.concurrency else f"{format_number(demand.request_rate, 3)} requests/s"
     each = f" on {load.replicas} replicas" if load.replicas > 1 else ""
+    if load.carried is None:
+        return [[f"{what}{each}", "not answered: no times are known for this device"]]
     if found is None:
         return [[f"{what}{each}", "not carried: " + "; ".join(map(reason, load.shortfalls))]]
     flight = f"{format_number(found.in_flight, 3)} in flight" + (" a replica" if load.replicas > 1 else "")

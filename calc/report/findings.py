@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from calc.report import ci
+from calc.report.table import printable, terminal_width
 
 FORMATS = ("text", "json", "github", "sarif", "junit")
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -76,6 +80,10 @@ class Rule(Protocol):
     def example(self) -> str: ...
 
 
+#: A space that no line breaks at: what is searched for stays on one line.
+_TOGETHER = "\u00a0"
+
+
 def render(wanted: str, report: Report, rules: Sequence[Rule], inputs: dict[str, Any] | None = None) -> str:
     """The report in one of FORMATS."""
     makers: dict[str, Callable[[], str]] = {
@@ -97,7 +105,8 @@ def text(report: Report) -> str:
     """One paragraph per finding and a closing line; control characters of file contents are shown, not sent to the terminal."""
     lines = []
     for f in report.findings:
-        lines.append(f"{f.file}:{f.line}:{f.column}: {f.rule} {f.severity}: {f.subject}: {f.message}")
+        place = f"{f.file}:{f.line}:{f.column}: {f.rule} {f.severity}:".replace(" ", _TOGETHER)
+        lines.append(f"{place} {f.subject}: {f.message}")
         lines += [f"    {line}" for line in _details(f)]
     count = len(report.findings)
     severities = Counter(f.severity for f in report.findings)
@@ -105,7 +114,17 @@ def text(report: Report) -> str:
     told = ", ".join(f"{n} {severity}{'s' * (n != 1)}" for severity, n in sorted(severities.items()))
     silenced = f", {report.ignored} ignored with a reason" if report.ignored else ""
     lines.append(f"{summary}: {told if count else 'no findings'}{silenced}")
-    return "".join(_printable(line) + "\n" for line in lines)
+    width = terminal_width()
+    shown = (_TOGETHER.join(map(printable, line.split(_TOGETHER))) for line in lines)
+    return "".join(f"{part}\n" for line in shown for part in _wrapped(line, width))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """A line on as many as it takes; what follows stands indented, and places and names stay whole."""
+    start = len(line) - len(line.lstrip())
+    after = " " * (start + 4)
+    found = textwrap.wrap(line, width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False) or [line]
+    return [part.replace(_TOGETHER, " ") for part in found]
 
 
 def _details(f: Finding) -> list[str]:
@@ -126,10 +145,6 @@ def _value(value: float | int | str) -> str:
     return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
-
-
 def as_json(report: Report, inputs: dict[str, Any]) -> str:
     """The JSON envelope ``roofcast.check/1``."""
     from calc.report.records import dumps, envelope
@@ -139,23 +154,13 @@ def as_json(report: Report, inputs: dict[str, Any]) -> str:
 
 def github(report: Report) -> str:
     """Workflow commands: GitHub shows them on the lines of a pull request."""
-    lines = []
-    for f in report.findings:
-        where = f"file={_property(f.file)},line={f.line},col={f.column},title={_property(f'{f.rule} {f.subject}')}"
-        lines.append(f"::{f.severity} {where}::{_data(_one_text(f))}\n")
-    return "".join(lines)
+    return ci.github(
+        ci.Annotation(f.severity, f.file, f.line, f.column, f"{f.rule} {f.subject}", _one_text(f)) for f in report.findings
+    )
 
 
 def _one_text(f: Finding) -> str:
     return "\n".join([f.message, *_details(f)])
-
-
-def _data(value: str) -> str:
-    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(value: str) -> str:
-    return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
 def sarif(report: Report, rules: Sequence[Rule]) -> str:
@@ -207,26 +212,8 @@ def _uri(path: str) -> str:
 
 def junit(report: Report) -> str:
     """JUnit XML: one test case per file, one failure per finding."""
-    import xml.etree.ElementTree as ET
-
-    by_file: dict[str, list[Finding]] = {path: [] for path in report.paths}
+    by_file: dict[str, list[ci.Failure]] = {path: [] for path in report.paths}
     for f in report.findings:
-        by_file.setdefault(f.file, []).append(f)
-    failed = sum(bool(found) for found in by_file.values())
-    counts = {"tests": str(len(by_file)), "failures": str(failed), "errors": "0", "time": "0"}
-    root = ET.Element("testsuites", {"name": "roofcast check", **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": "roofcast check", **counts, "skipped": "0"})
-    for path, found in by_file.items():
-        case = ET.SubElement(suite, "testcase", {"classname": "roofcast.check", "name": _xml(path), "time": "0"})
-        for f in found:
-            failure = ET.SubElement(case, "failure", {"type": f.rule, "message": _xml(f"{f.line}:{f.column} {f.message}")})
-            failure.text = _xml(f"{f.file}:{f.line}:{f.column}: {f.rule} {f.severity}: {f.subject}: {_one_text(f)}")
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _xml(value: str) -> str:
-    """``value`` without the characters that XML 1.0 cannot hold."""
-    return "".join(
-        c if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c >= "\U00010000" else "?" for c in value
-    )
+        whole = f"{f.file}:{f.line}:{f.column}: {f.rule} {f.severity}: {f.subject}: {_one_text(f)}"
+        by_file.setdefault(f.file, []).append(ci.Failure(f.rule, f"{f.line}:{f.column} {f.message}", whole))
+    return ci.junit("roofcast check", [ci.Case("roofcast.check", path, found) for path, found in by_file.items()])

@@ -69,9 +69,8 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
     notes.append("Errors are |log(predicted / measured)|. Measured with torch kernels, which do not stand for a serving engine's.")
     if fit.get("left_out"):
         notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))
-    notes += [f"warning [{code}]: {text}" for code, text in warnings(facts)]
     notes.append(f"written: {written}" if written else "not written: name a file with -o, then use it with --efficiency FILE")
-    return Page(headline, [Table(_COLUMNS, table)], notes)
+    return Page(headline, [Table(_COLUMNS, table)], notes, warnings(facts))
 
 
 def _row(factor: dict[str, Any]) -> list[str]:

@@ -11,22 +11,16 @@ from calc.report.table import Column, Page, Table
 from calc.units import format_bytes, format_number
 
 
-def _peaks(profile: HardwareProfile) -> dict[str, float]:
-    table = profile.peak_dense_tflops
-    return {n: v for n in table.__struct_fields__ if (v := getattr(table, n)) is not None}
-
-
 def record(profile: HardwareProfile) -> dict[str, Any]:
     """The profile's facts with ridge points."""
     facts: dict[str, Any] = msgspec.to_builtins(profile)
-    bandwidth = profile.memory_bandwidth_gb_per_s
-    facts["ridge_points"] = {n: v * 1e3 / bandwidth for n, v in _peaks(profile).items()} if bandwidth else {}
+    facts["ridge_points"] = profile.ridge_points()
     return facts
 
 
 def page(profile: HardwareProfile) -> Page:
     """One device on one screen."""
-    bandwidth = profile.memory_bandwidth_gb_per_s
+    ridges = profile.ridge_points()
     headline = [
         f"{profile.name} ({profile.id})",
         " ".join(w for w in (profile.vendor, profile.architecture, profile.device_class.replace("_", " ")) if w)
@@ -35,8 +29,8 @@ def page(profile: HardwareProfile) -> Page:
     peaks = Table(
         (Column("dense peak"), Column("TFLOPS", right=True), Column("ridge FLOP/B", right=True), Column("rests on", priority=1)),
         [
-            [name, format_number(v, 5), format_number(v * 1e3 / bandwidth) if bandwidth else "-", _origin(profile, name)]
-            for name, v in _peaks(profile).items()
+            [name, format_number(v, 5), format_number(ridges.get(name)), _origin(profile, name)]
+            for name, v in profile.dense_peaks().items()
         ],
     )
     notes = [f"doubt: {d}" for d in profile.doubts]
@@ -54,7 +48,7 @@ def _origin(profile: HardwareProfile, field: str) -> str:
 
 def _facts(profile: HardwareProfile) -> list[list[str]]:
     wires, price = profile.interconnect, profile.cloud_price_usd_per_hour
-    reported = profile.memory_reported_bytes or (profile.memory_reported_mib and int(profile.memory_reported_mib * 2**20))
+    reported = profile.driver_bytes
     low, _, high = REPORTED_SHARE
     known = format_bytes(reported) if reported else f"not known: {low:g} to {high:g} of {profile.memory_capacity_gb:g} GiB assumed"
     rows = [

@@ -15,7 +15,7 @@ from calc.units import format_bytes, format_number, format_parameters
 
 def model_columns(profile: ModelProfile) -> dict[str, Any]:
     """The figures of ``models list``."""
-    from calc.report.model import describe
+    from calc.memory.model_facts import describe
 
     facts = describe(profile, None, "bf16", None)
     return {
@@ -35,16 +35,15 @@ def model_columns(profile: ModelProfile) -> dict[str, Any]:
 def hardware_columns(profile: HardwareProfile) -> dict[str, Any]:
     """The figures of ``hardware list``."""
     price = profile.cloud_price_usd_per_hour
-    peak = profile.peak_dense_tflops.bf16 or profile.peak_dense_tflops.fp16
-    bandwidth = profile.memory_bandwidth_gb_per_s
+    dtype = "bf16" if profile.peak_dense_tflops.bf16 else "fp16"
     return {
         "vendor": profile.vendor,
         "class": profile.device_class,
         "memory_gb": profile.memory_capacity_gb,
-        "memory_bandwidth_gb_per_s": bandwidth,
-        "dense_16bit_tflops": peak,
+        "memory_bandwidth_gb_per_s": profile.memory_bandwidth_gb_per_s,
+        "dense_16bit_tflops": getattr(profile.peak_dense_tflops, dtype),
         "dense_fp8_tflops": profile.peak_dense_tflops.fp8,
-        "ridge_point": peak * 1e3 / bandwidth if peak and bandwidth else None,
+        "ridge_point": profile.ridge_points().get(dtype),
         "price_usd_per_hour": price.value if price else None,
     }
 

@@ -61,7 +61,10 @@ def further(chunked: ChunkedPrefill | None, moved: Handover) -> dict[str, Any]:
         "requests_per_s": moved.requests_per_s,
         "kv_transfer": sent and asdict(sent),
     }
-    found["kv_offload"] = kept and asdict(kept) | {"recompute_s": range_record(kept.recompute_s)}
+    found["kv_offload"] = kept and asdict(kept) | {
+        "restore_s": range_record(kept.restore_s),
+        "recompute_s": range_record(kept.recompute_s),
+    }
     return found
 
 
@@ -109,14 +112,13 @@ def page(
     pays = f"token {life.pays_from:,}" if life.pays_from else ""
     notes = [
         f"The cache pays from {pays} on." if life.pays_from else "The cache does not pay within this output.",
-        *(f"warning [{c}]: {m}" for c, m in dict.fromkeys(result.warnings)),
     ]
     tables = [Table(columns, rows), Table((Column(""), Column("", right=True), Column("", right=True)), summary)]
     if result.speculation:
         tables.append(Table((Column(""), Column("")), speculation_rows(result.speculation), "speculative decoding"))
     if chunked:
         tables.append(_chunks(chunked))
-    return Page(headline, tables, [*_moved(moved), *notes])
+    return Page(headline, tables, [*_moved(moved), *notes], result.warnings)
 
 
 def _chunks(found: ChunkedPrefill) -> Table:
@@ -135,7 +137,9 @@ def _chunks(found: ChunkedPrefill) -> Table:
 def _moved(moved: Handover) -> list[str]:
     """Sentences about the cache on its way to and from other places."""
     lines = [
-        f"Prefill and decode apart: {format_number(moved.prefill_per_decode, 3)} prefill replicas keep a decode replica busy, at "
+        "Prefill and decode apart: prefill makes the only token, nothing is decoded."
+        if moved.prefill_per_decode is None
+        else f"Prefill and decode apart: {format_number(moved.prefill_per_decode, 3)} prefill replicas keep a decode replica busy, at "
         f"{format_number(moved.requests_per_s, 3)} requests/s."
     ]
     sent, kept = moved.transfer, moved.restore
@@ -145,7 +149,8 @@ def _moved(moved: Handover) -> list[str]:
         )
     if kept:
         lines.append(
-            f"A cache kept by the host is back in {format_seconds(kept.restore_s)}; computing it again takes "
+            f"A cache kept by the host is back in {format_seconds(kept.restore_s.expected)} "
+            f"({format_seconds(kept.restore_s.low)} - {format_seconds(kept.restore_s.high)}); computing it again takes "
             f"{format_seconds(kept.recompute_s.expected)}."
         )
     return lines

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from calc.report.measured.scope import rate
+from calc.report.measured.summary import signed
 from calc.report.table import Column, Page, Table
-from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
+from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds
 
 _COLUMNS = (
     Column("operator"),
@@ -65,11 +67,11 @@ def page(name: str, facts: dict[str, Any]) -> Page:
     if facts["not_measured"]:
         notes.append("not measured: " + "; ".join(facts["not_measured"]))
     notes += [f"{p['phase']}: unreliable: {', '.join(p['unreliable'])}" for p in facts["phases"] if p["unreliable"]]
-    notes += [f"warning [{w['code']}]: {w['message']}" for w in facts["warnings"] if w["message"] not in facts["noisy"]]
-    notes += _advice(facts["cases"], {w["code"] for w in facts["warnings"]})
+    warnings = [(w["code"], w["message"]) for w in facts["warnings"] if w["message"] not in facts["noisy"]]
+    warnings += _advice(facts["cases"], {w["code"] for w in facts["warnings"]})
     if facts.get("output"):
         notes.append(f"run file: {facts['output']}")
-    return Page(headline, tables, notes)
+    return Page(headline, tables, notes, warnings)
 
 
 def _watched(monitor: Any, cases: Any) -> str:
@@ -82,7 +84,7 @@ def _watched(monitor: Any, cases: Any) -> str:
     return line + (f" Power limited: {', '.join(limited)}." if limited else "")
 
 
-def _advice(cases: Any, said: set[str]) -> list[str]:
+def _advice(cases: Any, said: set[str]) -> list[tuple[str, str]]:
     """Each warning of the cases once, with the number of cases that have it: what helps one helps all. What was ``said`` of the run
     is not said again."""
     found: dict[str, list[Any]] = {}
@@ -92,17 +94,9 @@ def _advice(cases: Any, said: set[str]) -> list[str]:
     for code in said:
         found.pop(code, None)
     return [
-        f"warning [{code}]: {hits[0][0]}: {hits[0][1]}" + (f" (and {len(hits) - 1} more)" if len(hits) > 1 else "")
+        (code, f"{hits[0][0]}: {hits[0][1]}" + (f" (and {len(hits) - 1} more)" if len(hits) > 1 else ""))
         for code, hits in found.items()
     ]
-
-
-def _rate(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "s":
-        return format_seconds(value)
-    return (format_flops(value, 3) if unit.startswith("flop") else format_traffic(value, 3)) + "/s"
 
 
 def _ceilings(ceilings: Any) -> Table:
@@ -113,13 +107,13 @@ def _ceilings(ceilings: Any) -> Table:
         Column("95 %", right=True, priority=2),
         Column("status"),
     )
-    found = [[c["name"].replace("_", " "), c["dtype"], _rate(c["value"], c["unit"]), _interval(c), c["status"]] for c in ceilings]
+    found = [[c["name"].replace("_", " "), c["dtype"], rate(c["value"], c["unit"]), _interval(c), c["status"]] for c in ceilings]
     return Table(columns, found)
 
 
 def _interval(ceiling: Any) -> str:
     ends = ceiling.get("interval")
-    return f"{_rate(ends[0], ceiling['unit'])} - {_rate(ends[1], ceiling['unit'])}" if ends else "no interval"
+    return f"{rate(ends[0], ceiling['unit'])} - {rate(ends[1], ceiling['unit'])}" if ends else "no interval"
 
 
 def _phases(phases: Any) -> Table:
@@ -140,9 +134,9 @@ def _phases(phases: Any) -> Table:
             p["bound"] or "-",
             format_seconds(p["measured_s"]),
             format_seconds(p["predicted_s"]),
-            _signed(p["error"]),
-            _rate(p["flops_per_s"], "flop/s"),
-            _rate(p["bytes_per_s"], "byte/s"),
+            signed(p["error"]) + (" (unreliable)" if p["unreliable"] else ""),
+            rate(p["flops_per_s"], "flop/s"),
+            rate(p["bytes_per_s"], "byte/s"),
             format_number(p["arithmetic_intensity"], 3) if p["arithmetic_intensity"] is not None else "-",
             format_seconds(p["datasheet_s"]),
         ]
@@ -166,15 +160,11 @@ def _operator(row: Any) -> list[str]:
         format_seconds(row["measured_s"]),
         f"{format_seconds(interval[0])} - {format_seconds(interval[1])}" if interval else "-",
         format_seconds(row["predicted_s"]),
-        _signed(row["error"]),
+        signed(row["error"]),
         row["verdict"],
         format_percent(row["share"], 3) if row["share"] is not None else "-",
-        _rate(row["flops_per_s"], "flop/s") if compute else _rate(row["bytes_per_s"], "byte/s"),
+        rate(row["flops_per_s"], "flop/s") if compute else rate(row["bytes_per_s"], "byte/s"),
     ]
-
-
-def _signed(error: float | None) -> str:
-    return "-" if error is None else f"{100 * error:+.1f} %"
 
 
 def list_page(name: str, cases: list[dict[str, Any]], not_measured: list[str]) -> Page:

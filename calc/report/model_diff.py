@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from calc.memory.model_facts import describe
 from calc.profiles.model import ModelProfile
-from calc.report.model import describe, record
+from calc.report.model import record
 from calc.report.table import Column, Page, Table, flatten
 from calc.units import format_number
 

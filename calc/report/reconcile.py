@@ -27,10 +27,9 @@ def page(deployment: Deployment, log: StartUpLog, result: Reconciliation) -> Pag
     if result.follows:
         tables.append(_table("from the printed cache", result.follows))
     notes = [f"contradiction: {text}" for text in result.contradictions]
-    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(deployment.warnings)]
     if log.truncated:
         notes.append("only the beginning of the log was read")
-    return Page(headline, tables, notes)
+    return Page(headline, tables, notes, deployment.warnings)
 
 
 def _table(header: str, lines: tuple[Line, ...]) -> Table:

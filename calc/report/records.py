@@ -14,11 +14,12 @@ from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
 from calc.serving.speculation import Draft, Speculation
 from calc.serving.speculative_round import Round
+from calc.timing.efficiency import Efficiency
 from calc.timing.step_time import OperatorTime, Range
 
 if TYPE_CHECKING:
+    from calc.serving.load.objectives import Demand, Shortfall
     from calc.serving.load.steady_state import ServedLoad
-    from calc.serving.plan.option import Shortfall
 
 
 def range_record(value: Range) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def load_record(load: ServedLoad) -> dict[str, Any]:
     return {
         "request_rate": found.request_rate if found else demand.request_rate,
         "concurrency": demand.concurrency,
-        "carried": found is not None,
+        "carried": load.carried,
         "replicas": load.replicas,
         **times,
         "longest_step_s": found and found.longest_step_s,
@@ -303,9 +304,9 @@ def envelope(
     }
 
 
-def dumps(document: Any) -> str:
-    """JSON text: readable, no NaN."""
-    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+def dumps(document: Any, *, plain: bool = False) -> str:
+    """JSON text: readable, no NaN; ``plain`` escapes what is not ASCII."""
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=plain) + "\n"
 
 
 def inputs(deployment: Deployment, workload: Workload | None) -> dict[str, Any]:
@@ -329,13 +330,17 @@ def document(
     results: dict[str, Any],
     warnings: tuple[tuple[str, str], ...],
     draft: Draft | None = None,
+    demand: Demand | None = None,
 ) -> dict[str, Any]:
     """The whole JSON answer about a deployment, and its draft where there is one."""
     held = results.get("capacity", results)
     resolved = {name: held[name] for name in _RESOLVED if name in held}
     given = inputs(deployment, workload) | memory_inputs(deployment) | resolved
     read: list[Any] = [deployment.model, deployment.hardware]
-    given |= {n: results["load"][n] for n in ("request_rate", "concurrency")} if "load" in results else {}
+    if demand is not None:
+        given |= {"request_rate": demand.request_rate, "concurrency": demand.concurrency}
+    if isinstance(deployment.efficiency, Efficiency):  # a file, or the documented default
+        read.append(deployment.efficiency)
     if draft is not None:
         given |= {"acceptance": list(draft.acceptance), "draft_model": draft.name}
         read += [draft.deployment.model] if draft.deployment and not draft.part_of_model else []
@@ -349,4 +354,6 @@ def memory_inputs(deployment: Deployment) -> dict[str, Any]:
     """Options of the memory budget that were given."""
     options = deployment.memory
     given = {f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) != f.default}
-    return {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
+    if options.devices:
+        given["devices"] = [device.id for device in options.devices]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}

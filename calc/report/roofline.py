@@ -53,8 +53,7 @@ def page(deployment: Deployment, result: Roofline) -> Page:
     if result.critical:
         notes.append(critical_text(result.critical))
     notes.append(f"FLOP, bytes and times of one call on all ranks; fusion policy: {deployment.fusion.name}.")
-    notes += [f"warning [{code}]: {message}" for code, message in dict.fromkeys(result.warnings)]
-    return Page(headline, tables, notes)
+    return Page(headline, tables, notes, result.warnings)
 
 
 def steps(result: Roofline) -> list[tuple[str, Phase | None]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
+from calc.report import ci
 from calc.report.table import Column, Page, Table
 from calc.serving.scenario import Verdict
 
@@ -46,32 +46,21 @@ def page(verdicts: list[Verdict]) -> Page:
 
 def junit(verdicts: list[Verdict]) -> str:
     """JUnit XML: a test case per expectation."""
-    broken = sum(not v.holds for v in verdicts)
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites tests="{len(verdicts)}" failures="{broken}">',
-        f'<testsuite name="roofcast run" tests="{len(verdicts)}" failures="{broken}" errors="0" skipped="0" time="0">',
-    ]
+    cases = []
     for v in verdicts:
-        case = f'<testcase classname={quoteattr(v.scenario)} name={quoteattr(v.key)} time="0"'
-        if v.holds:
-            lines.append(case + "/>")
-        else:
-            message = quoteattr(f"{v.path}: wanted {v.wanted}, found {shown(v.found)}")
-            lines.append(f"{case}><failure message={message}>{escape(v.place)}</failure></testcase>")
-    return "\n".join([*lines, "</testsuite>", "</testsuites>"]) + "\n"
+        failure = ci.Failure("broken expectation", f"{v.path}: wanted {v.wanted}, found {shown(v.found)}", v.place)
+        cases.append(ci.Case(v.scenario, v.key, () if v.holds else (failure,)))
+    return ci.junit("roofcast run", cases)
 
 
 def github(verdicts: list[Verdict]) -> str:
     """GitHub annotations of broken expectations, and a line that counts."""
-    lines = []
-    for v in verdicts:
-        if not v.holds:
-            file = v.place.rsplit(":", 2)[0]
-            text = f"{v.scenario}: {v.path}: wanted {v.wanted}, found {shown(v.found)}"
-            lines.append(f"::error file={file},line={v.line},title=roofcast run::{text}".replace("\n", " "))
-    broken = sum(not v.holds for v in verdicts)
-    return "\n".join([*lines, f"{len(verdicts)} expectations, {broken} broken"]) + "\n"
+    annotations = []
+    for v in (v for v in verdicts if not v.holds):
+        file, line, column = v.place.rsplit(":", 2)
+        text = f"{v.scenario}: {v.path}: wanted {v.wanted}, found {shown(v.found)}"
+        annotations.append(ci.Annotation("error", file, int(line), int(column), "roofcast run", text))
+    return ci.github(annotations) + f"{len(verdicts)} expectations, {len(annotations)} broken\n"
 
 
 def updated(text: str, verdicts: list[Verdict]) -> tuple[str, list[str], list[str]]:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
+from calc import files
 from calc.errors import UsageError
 from calc.report.table import Column, Page, Table, markdown, plain
 from calc.serving.sweep.grid import LOAD_AXES, WORK_AXES
+from calc.timing.step_time import Range
 from calc.units import format_number, format_seconds
 
 #: Rows that a table shows; larger sweeps belong in a file.
 MAX_TABLE_ROWS = 2_000
 _WHOLE = {*WORK_AXES, "kv_tokens", "concurrency"}
 _MORE_TIMES = {f"{n}_s_expected" for n in ("speculative_tpot", "load_ttft", "load_tpot")}
-_TIMES = tuple(f"{n}_{p}" for n in ("prefill_s", "decode_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high"))
+_TIMES = tuple(f"{n}_{p}" for n in ("prefill_s", "decode_s", "tpot_s", "e2e_s") for p in Range.PARTS)
 #: Columns of every answered point, in order; those of its deployment come before, a note after.
 COLUMNS = (
     *WORK_AXES, "fits", "max_concurrency", "kv_tokens", *_TIMES, "decode_share", "prefill_bound", "decode_bound",
@@ -27,11 +28,11 @@ COLUMNS = (
 )  # fmt: skip
 #: Further columns where loads, or drafts, are asked about.
 LOAD_COLUMNS = (
-    *LOAD_AXES, "carried", *(f"load_{n}_{p}" for n in ("ttft_s", "tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high")),
+    *LOAD_AXES, "carried", *(f"load_{n}_{p}" for n in ("ttft_s", "tpot_s", "e2e_s") for p in Range.PARTS),
     "load_requests_per_s", "load_output_tokens_per_s",
 )  # fmt: skip
 DRAFT_COLUMNS = (
-    "tokens_per_round", *(f"speculative_{n}_{p}" for n in ("tpot_s", "e2e_s") for p in ("floor", "low", "expected", "high")),
+    "tokens_per_round", *(f"speculative_{n}_{p}" for n in ("tpot_s", "e2e_s") for p in Range.PARTS),
     "speculative_speedup",
 )  # fmt: skip
 _SHOWN = (
@@ -77,7 +78,7 @@ def rows(part: Part, names: list[str]) -> Iterator[tuple[Any, ...]]:
 def write(
     parts: Iterable[Part], heads: list[str], wanted: str, output: str | None, points: int, further: tuple[str, ...] = ()
 ) -> None:
-    """Stream the parts in the wanted format to a file (through a temporary one) or to standard output."""
+    """Stream the parts in the wanted format to a file or to standard output."""
     if wanted in ("table", "markdown") and points > MAX_TABLE_ROWS:
         raise UsageError(f"{points:,} rows are too many for a {wanted}", "write them to a file: -o sweep.csv")
     names = header(heads, further)
@@ -85,20 +86,15 @@ def write(
         _text(parts, names, wanted, sys.stdout)
         sys.stdout.flush()
         return
-    target = Path(str(output)).expanduser()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with files.replacing(str(output)) as stream:
         if wanted in ("parquet", "arrow"):
-            _binary(parts, names, wanted, temporary)
-        else:
-            with temporary.open("w", encoding="utf-8", newline="") as stream:
-                _text(parts, names, wanted, stream)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}", "choose a folder you can write to") from error
-    finally:
-        if temporary.parent.is_dir():
-            temporary.unlink(missing_ok=True)
+            _binary(parts, names, wanted, stream)
+            return
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        try:
+            _text(parts, names, wanted, text)
+        finally:
+            text.detach()  # flushes; the file is closed by who opened it
 
 
 def _text(parts: Iterable[Part], names: list[str], wanted: str, stream: IO[str]) -> None:
@@ -141,7 +137,7 @@ def _cell(name: str, value: Any) -> str:
     return format_number(value, 4) if isinstance(value, (int, float)) else str(value)
 
 
-def _binary(parts: Iterable[Part], names: list[str], wanted: str, target: Path) -> None:
+def _binary(parts: Iterable[Part], names: list[str], wanted: str, stream: BinaryIO) -> None:
     """Column by column, without a Python value a cell."""
     try:
         import pyarrow as pa
@@ -149,7 +145,7 @@ def _binary(parts: Iterable[Part], names: list[str], wanted: str, target: Path) 
     except ImportError:
         raise UsageError(f"{wanted} needs pyarrow", "pip install pyarrow, or write .csv or .jsonl") from None
     schema = pa.schema([(name, _arrow_type(name, pa)) for name in names])
-    writer = pq.ParquetWriter(target, schema) if wanted == "parquet" else pa.ipc.new_file(str(target), schema)
+    writer = pq.ParquetWriter(stream, schema) if wanted == "parquet" else pa.ipc.new_file(stream, schema)
     with writer:
         for part in parts:
             points = len(part["fits"])

@@ -8,16 +8,19 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Column:
-    """``priority`` 0 is always shown; higher ones give way first when the page is narrow."""
+    """``priority`` 0 is always shown; higher ones give way first when the page is narrow. A ``whole`` column is never wrapped: its lines
+    are there to be copied."""
 
     header: str
     right: bool = False
     priority: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """What a person reads: the answer first, then tables, then notes. Notes that begin with ``warning [`` go to standard error."""
+    """What a person reads: the answer first, then tables, then notes. ``warnings`` (code, message) go to standard error, each once."""
 
     headline: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    warnings: Sequence[tuple[str, str]] = ()
 
-    @property
-    def warnings(self) -> list[str]:
-        """Notes that warn."""
-        return [n for n in self.notes if n.startswith("warning [")]
 
-    @property
-    def remarks(self) -> list[str]:
-        """The other notes."""
-        return [n for n in self.notes if not n.startswith("warning [")]
+def printable(text: str) -> str:
+    """A text on one line: control characters of names and files are shown, not sent to the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _shown(page: Page) -> Page:
+    """The page with nothing in it but what prints."""
+    tables = [
+        Table(t.columns, [[printable(cell) for cell in row] for row in t.rows], t.title and printable(t.title)) for t in page.tables
+    ]
+    return Page([printable(line) for line in page.headline], tables, [printable(note) for note in page.notes])
 
 
 def terminal_width() -> int:
@@ -86,7 +93,7 @@ def _width(table: Table, index: int) -> int:
 
 def plain(page: Page, width: int | None = None, *, bold: bool = False) -> str:
     """Aligned text without boxes; ``bold`` marks headlines and headers for terminals."""
-    width = width or terminal_width()
+    page, width = _shown(page), width or terminal_width()
     start, stop = ("\x1b[1m", "\x1b[0m") if bold else ("", "")
     lines: list[str] = []
     for number, text in enumerate(page.headline):
@@ -98,16 +105,16 @@ def plain(page: Page, width: int | None = None, *, bold: bool = False) -> str:
         if lines:
             lines.append("")
         if table.title:
-            lines.append(f"{start}{table.title}{stop}")
+            lines += [f"{start}{line}{stop}" for line in textwrap.wrap(table.title, width)]
         if any(c.header for c in table.columns):
             lines += [start + line + stop for line in _row([c.header for c in table.columns], table, kept, widths)]
         for row in table.rows:
             lines += _row(row, table, kept, widths)
         if left_out:
             lines += textwrap.wrap(f"(not shown at {width} columns: {', '.join(reversed(left_out))})", width)
-    if page.remarks:
+    if page.notes:
         lines.append("")
-        for note in page.remarks:
+        for note in page.notes:
             lines += textwrap.wrap(note, width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
@@ -116,7 +123,7 @@ def _wrapped_widths(table: Table, kept: list[int], width: int) -> dict[int, int]
     """Column widths; where the columns kept are still too wide together, the widest text column gives way and wraps."""
     widths = {i: _width(table, i) for i in kept}
     excess = sum(widths.values()) + 2 * (len(kept) - 1) - width
-    textual = [i for i in kept if not table.columns[i].right]
+    textual = [i for i in kept if not (table.columns[i].right or table.columns[i].whole)]
     if excess > 0 and textual:
         widest = max(textual, key=lambda i: widths[i])
         widths[widest] = max(12, widths[widest] - excess)
@@ -139,6 +146,7 @@ def _row(cells: list[str], table: Table, kept: list[int], widths: dict[int, int]
 
 def markdown(page: Page) -> str:
     """GitHub-flavoured Markdown with every column."""
+    page = _shown(page)
     lines: list[str] = []
     for text in page.headline:
         lines += [text, ""]
@@ -147,9 +155,9 @@ def markdown(page: Page) -> str:
             lines += [f"**{table.title}**", ""]
         lines.append("| " + " | ".join(c.header or " " for c in table.columns) + " |")
         lines.append("|" + "|".join("---:" if c.right else "---" for c in table.columns) + "|")
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
+        lines += ["| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row) + " |" for row in table.rows]
         lines.append("")
-    lines += [f"- {note}" for note in page.remarks]
+    lines += [f"- {note}" for note in page.notes]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from calc.commands.lengths import read_trace
+from calc.memory.capacity import mixed_concurrency
+from calc.serving.load.memory import room
 from tests.support.cli import answered, run_inside
+from tests.support.memory import deploy
 
 PAIR = ("llama-3.1-8b", "h100-sxm5-80gb")
 
@@ -57,9 +61,55 @@ def test_mixed_lengths(ask):
     assert found["concurrency_mean"] > found["concurrency_peak"] > 1
 
 
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp"])
+def test_requests_of_a_trace_are_held_as_a_plan_holds_them(ask, tmp_path, engine):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("input,output,cached\n4000,20,512\n300,900,256\n", encoding="utf-8")
+    found = results(ask(*PAIR, "--engine", engine, "--trace", str(trace), "--json"))["lengths"]
+    requests = read_trace(str(trace), 0)
+    held = deploy(*PAIR, engine).engine.capacity(deploy(*PAIR, engine).question())
+    assert found["concurrency_mean"] == room(held, requests, conservative=False)
+    assert found["concurrency_peak"] == mixed_concurrency(held, [(20 / 920, 4020), (900 / 920, 1200)], 256)
+    assert found["concurrency_mean"] >= found["concurrency_peak"]
+
+
+def test_what_memory_does_not_limit_is_said_so(ask):
+    words = ("--engine", "llama.cpp", "-ngl", "0", "--concurrency", "4", "--input-len", "1k")
+    assert "unbounded requests" in ask(*PAIR, *words).stdout
+    found = results(ask(*PAIR, *words, "--json"))
+    assert found["to_fit"]["requests"] is found["lengths"]["concurrency_mean"] is None
+
+
+def test_a_budget_names_what_the_utilisation_is_a_share_of(ask):
+    shares = {"vllm": "usable (x 0.5)", "sglang": "static (x 0.5 of what is free", "tensorrt-llm": "free after loading (x 0.5"}
+    for engine, words in shares.items():
+        assert words in " ".join(ask(*PAIR, "--engine", engine, "--gpu-memory-utilization", "0.5").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("--no-async-scheduling",), ("async_scheduling", False)),
+        (("--draft-layers", "1"), ("draft_layers", 1)),
+        (("--engine", "llama.cpp", "--no-kv-offload"), ("kv_offload", False)),
+        (("--engine", "tensorrt-llm", "--max-attention-window"), ("max_attention_window", True)),
+    ],
+    ids=str,
+)
+def test_options_of_single_engines_change_what_fits(ask, words, value):
+    name, wanted = value
+    engine = words[:2] if words[0] == "--engine" else ()
+    pair = ("gpt-oss-20b", "h100-sxm5-80gb")
+    found = ask(*pair, *words, "--json")
+    assert found.json["inputs"][name] == wanted
+    assert results(found)["kv_tokens"] != results(ask(*pair, *engine, "--json"))["kv_tokens"]
+
+
 def test_unequal_devices(ask):
-    found = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "--json")
+    found = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "--layer-split", "16,32", "--json")
     assert found.json["inputs"]["pipeline_parallel_size"] == 2
+    assert found.json["inputs"]["devices"] == ["rtx-3090", "rtx-4090"]
+    assert found.json["inputs"]["pipeline_layers"] == [16, 32]
     wrong = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "-pp", "3")
     assert wrong.code == 2
     assert "2 devices do not match 3" in wrong.stderr

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.support.cli import answered, run
+from tests.support.cli import ROOT, answered, run
 
 A, B = "llama-3.1-70b h100-sxm5-80gb -tp 4", "llama-3.1-70b h200-sxm-141gb -tp 2"
 
@@ -45,11 +48,19 @@ def test_formats_of_one_deployment():
     assert pairs["decode work"] == 1.0
 
 
+def test_each_pair_has_its_unit_and_nothing_moves_between_equals():
+    results = answered("compare", A, A, "--json").json["results"]
+    units = {p["name"]: p["unit"] for p in results["pairs"]}
+    assert (units["TTFT"], units["decode traffic"], units["weights bytes per gpu"]) == ("s", "bytes", "bytes")
+    assert (units["output tokens/s"], units["decode intensity"], units["max concurrency"]) == ("tokens/s", "FLOP/byte", "requests")
+    assert results["moved_most"] == []
+
+
 def test_table_and_csv():
     shown = answered("compare", A, B).stdout
     for words in ("A: ", "B: ", "B / A", "moved most in decode"):
         assert words in shown
-    assert answered("compare", A, B, "--format", "csv").stdout.startswith("name,one,two,ratio\n")
+    assert answered("compare", A, B, "--format", "csv").stdout.startswith("name,unit,one,two,ratio\n")
 
 
 def test_a_side_that_does_not_fit_is_answered_and_fails():
@@ -68,9 +79,26 @@ def test_a_side_that_does_not_fit_is_answered_and_fails():
         ("llama-3.1-70b h100-sxm5-80gb --tensor-paralel-size 4", "No such option"),
         ("llama-3.1-70b h100-sxm5-80g", "did you mean h100-sxm5-80gb"),
         ("llama-3.1-70b 'h100-sxm5-80gb", "cannot read"),
+        ("llama-3.1-70b h100-sxm5-80gb --json", "No such option"),
+        ("llama-3.1-70b h100-sxm5-80gb -o a.json", "No such option"),
+        ("llama-3.1-70b h100-sxm5-80gb --explain", "No such option"),
+        ("llama-3.1-70b h100-sxm5-80gb --help", "No such option"),
     ],
 )
 def test_a_side_that_cannot_be_read(side, message):
     outcome = run("compare", side, B)
     assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
     assert message in outcome.stderr
+
+
+def test_a_side_takes_profiles_of_its_own(tmp_path: Path):
+    device = (ROOT / "hardware_profiles" / "nvidia" / "l40s.yaml").read_text(encoding="utf-8")
+    folder = tmp_path / "hardware_profiles"
+    folder.mkdir()
+    changed = re.sub(r"(?m)^(memory_bandwidth_gb_per_s:) .*$", r"\1 1728", device)
+    (folder / "l40s.yaml").write_text(changed, encoding="utf-8")
+    outcome = run("compare", "llama-3.1-8b l40s", f"llama-3.1-8b l40s --profiles-dir '{tmp_path}'", "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert {p["name"]: p for p in outcome.json["results"]["pairs"]}["decode floor"]["ratio"] == pytest.approx(0.5, rel=0.02)
+    missing = run("compare", "llama-3.1-8b l40s --profiles-dir /nonexistent", "llama-3.1-8b l40s")
+    assert (missing.code, missing.stdout) == (3, "")

@@ -284,3 +284,11 @@ def test_a_broken_profile_elsewhere_in_the_folder_does_not_matter(files):
     shutil.rmtree(files / "folder.yaml")
     outcome = run("estimate", *PAIR, "--json", "--profiles-dir", str(files))
     assert outcome.code == 0, outcome.stderr
+
+
+def test_a_file_that_fails_is_named_and_is_not_the_answer(capsys):
+    from calc.commands import _failed
+
+    assert _failed(PermissionError(13, "Permission denied", "x.yaml")) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: x.yaml: Permission denied\nhint: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.commands.test_failures import refused
@@ -31,6 +33,38 @@ def test_a_load_that_is_not_carried_says_why():
     assert found["fails"][0]["what"] == "request_rate"
     assert set(found["tpot_s"].values()) == {None}
     assert "not carried" in run("estimate", *PAIR, "--request-rate", "9999").stdout
+
+
+def test_a_load_is_echoed_as_it_was_asked_for():
+    asked = answered("estimate", *PAIR, "--concurrency", "4", "--json").json
+    assert asked["inputs"]["concurrency"] == 4
+    assert asked["inputs"]["request_rate"] is None
+    assert asked["results"]["load"]["request_rate"] > 0
+    rate = answered("estimate", *PAIR, "--request-rate", "0.5", "--json").json["inputs"]
+    assert (rate["request_rate"], rate["concurrency"]) == (0.5, None)
+
+
+def test_a_load_without_rates_is_null_and_no_failure():
+    found = answered("estimate", "llama-3.1-8b", "mi308x", "--concurrency", "4", "--json").json["results"]["load"]
+    assert found["carried"] is None
+    assert found["concurrency"] == 4
+    assert found["request_rate"] is None
+    assert set(found["ttft_s"].values()) == {None}
+    assert "not answered" in answered("estimate", "llama-3.1-8b", "mi308x", "--concurrency", "4").stdout
+
+
+def test_an_efficiency_file_is_an_input_and_a_profile(tmp_path):
+    share = "{low: 0.5, expected: 0.6, high: 0.7, n: 3}"
+    launch = "{low: 1.0e-5, expected: 1.0e-5, high: 1.0e-5, n: 3}"
+    factor = f"{{compute: {share}, bandwidth: {share}, link: {share}, launch_s: {launch}}}"
+    path = tmp_path / "own.yaml"
+    path.write_text(f"id: own\nevidence: measured here\norigin: a test\nfactors:\n  - {factor}\n", encoding="utf-8")
+    document = answered("estimate", *PAIR, "--efficiency", str(path), "--json").json
+    assert document["inputs"]["efficiency"] == str(path)
+    (profile,) = (p for p in document["profiles"] if p["kind"] == "efficiency")
+    assert profile["name"] == "own"
+    assert profile["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert "efficiency" not in answered("estimate", *PAIR, "--json").json["inputs"]
 
 
 def test_capacity_and_times_agree_on_what_the_host_holds():
@@ -71,3 +105,12 @@ def test_what_cannot_be_is_refused(capsys, monkeypatch, arguments):
     outcome = run_inside(capsys, monkeypatch, "estimate", *PAIR, *arguments)
     refused(outcome, 2)
     assert "hint:" in outcome.stderr
+
+
+def test_what_helps_is_told_by_the_model_not_by_what_the_host_adds_last():
+    words = ("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "-q", "fp8", "-i", "16k")
+    lines = [
+        next(line.split("  ")[:2] for line in answered(*words, *more).stdout.splitlines() if line.startswith("what helps"))
+        for more in ((), ("--cpu-offload-gb", "0.01"))
+    ]
+    assert lines[0] == lines[1]

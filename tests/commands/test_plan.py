@@ -60,6 +60,39 @@ def test_each_engine_speaks_its_own_words(engine, start):
     assert answered(*ASK, "--engine", engine, "--engine-args").stdout.startswith(start)
 
 
+def test_what_a_command_cannot_say_goes_to_the_other_stream():
+    outcome = answered(*ASK, "--engine", "llama.cpp", "--engine-args")
+    assert outcome.stdout.count("\n") == 1
+    assert "stands for your GGUF file" in outcome.stderr
+
+
+@pytest.mark.parametrize("output", ["1", "2", "50"])
+def test_loads_without_a_latency_to_meet(output):
+    ask = ("plan", "llama-3.1-8b", "--hardware", "h100-sxm5-80gb", "-i", "1k", "--output-len", output, "--request-rate", "1")
+    found = answered(*ask, "--json").json["results"]
+    assert found["meets"]
+    assert all(p["ttft_s"] is not None for p in found["front"])
+    assert "1 GPU" in answered(*ask).stdout
+
+
+def test_figures_stand_at_the_stated_rate():
+    ask = ("plan", "llama-3.1-8b", "--hardware", "h100-sxm5-80gb", "-i", "1k", "--output-len", "256", "--request-rate", "0.3")
+    best = answered(*ask, "--json").json["results"]["answers"][0]
+    assert best["in_flight_per_replica"] == pytest.approx(0.3 * 256 * best["tpot_s"]["expected"], rel=1e-5)
+
+
+def test_nothing_need_be_left_free():
+    for none in ("0", "0.00", "0%"):
+        assert answered(*ASK, "--headroom", none, "--json").json["inputs"]["headroom"] == 0
+    assert answered(*ASK, "--json").json["inputs"]["headroom"] == 0.2
+
+
+def test_limits_that_are_tried_are_named():
+    rows = answered(*ASK, "--max-num-batched-tokens", "2k,8k", "--json").json["results"]["answers"]
+    assert {r["max_num_batched_tokens"] for r in rows[:2]} == {2048, 8192}
+    assert "2,048 tokens a step" in answered(*ASK, "--max-num-batched-tokens", "2k,8k").stdout
+
+
 def test_drafts_are_tried_named_and_started():
     drafts = (
         "--speculative-tokens",
@@ -108,6 +141,7 @@ def test_nothing_meets_it():
     silent = run(*ASK, "--tpot-slo", "1us", "--engine-args")
     assert (silent.code, silent.stdout) == (1, "")
     assert "No deployment meets" in silent.stderr
+    assert "none meets them with up to 64 GPUs" in silent.stderr
 
 
 def test_percentiles_trace_and_cached_prompts(tmp_path: Path):
@@ -128,6 +162,9 @@ def test_percentiles_trace_and_cached_prompts(tmp_path: Path):
         ("text", "input,output\n10,ten\n", ":2: output"),
         ("negative", "input,output\n10,5\n-3,4\n", ":3: input"),
         ("moment", "input,output,arrival\n10,5,soon\n", ":2: arrival"),
+        ("never", "input,output,arrival\n10,5,0\n10,5,inf\n", ":3: arrival"),
+        ("no moment", "input,output,arrival\n10,5,nan\n10,5,1\n", ":2: arrival"),
+        ("far too late", "input,output,arrival\n10,5,1e999\n", ":2: arrival"),
         ("empty", "input,output\n", "holds no requests"),
     ],
 )
@@ -165,6 +202,11 @@ def test_a_broken_trace_is_named_by_line(tmp_path: Path, name: str, content: str
         ((*ASK, "--engine", "llama.cpp", "--n-gpu-layers", "4"), "--host-memory-bandwidth"),
         ((*ASK, "--max-model-len", "100"), "--max-model-len"),
         (("plan", "llama-3.1-8b", "--hardware", "mi300a"), "no price is known"),
+        ((*ASK, "--ttft-slo", "0"), "--ttft-slo"),
+        ((*ASK, "--tpot-slo", "0ms"), "--tpot-slo"),
+        ((*ASK, "--price", "h100-sxm5-80gb=0"), "--price"),
+        ((*ASK, "--engine", "transformers", "--engine-args"), "no limit of requests"),
+        ((*ASK, "--request-rate", "1", "--disaggregated", "--output-len", "1"), "only token"),
         (("plan", "llama-3.1-8b", "--hardware", "h200"), "unknown hardware"),
     ],
 )

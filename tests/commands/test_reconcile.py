@@ -201,7 +201,7 @@ def test_logs_without_memory_lines_are_refused(capsys, monkeypatch, write, conte
 def test_a_file_that_is_not_there(capsys, monkeypatch, tmp_path):
     outcome = run_inside(capsys, monkeypatch, "reconcile", str(tmp_path / "none.log"), *PAIR)
     assert outcome.code == 3
-    assert "cannot be read" in outcome.stderr
+    assert "no such file" in outcome.stderr
     folder = run_inside(capsys, monkeypatch, "reconcile", str(tmp_path), *PAIR)
     assert folder.code == 3
 

@@ -65,7 +65,8 @@ def test_where_the_cache_goes():
     sent, kept = found["disaggregation"]["kv_transfer"], found["kv_offload"]
     assert sent["time_s"] == pytest.approx(8192 * 131_072 / sent["bandwidth_bytes_per_s"])
     assert sent["exposed_s"] == pytest.approx(sent["time_s"] / 32)
-    assert kept["restore_s"] == pytest.approx(kept["bytes_per_rank"] / kept["bandwidth_bytes_per_s"])
+    assert kept["restore_s"]["low"] == pytest.approx(kept["bytes_per_rank"] / kept["bandwidth_bytes_per_s"])
+    assert kept["restore_s"]["expected"] > kept["restore_s"]["low"]
 
 
 def test_each_token_has_its_range_and_the_timeline_is_drawn(tmp_path):
@@ -79,7 +80,7 @@ def test_each_token_has_its_range_and_the_timeline_is_drawn(tmp_path):
         assert words in drawn
     assert "between two lines: floor to high end" in answered("request", *PAIR, "--plot").stdout
     refused_picture = run("request", "llama-3.1-70b", "h100-sxm5-80gb", "-o", str(target))
-    assert (refused_picture.code, refused_picture.stdout) == (2, "")
+    assert (refused_picture.code, refused_picture.stdout) == (1, "")
     assert "nothing to draw" in refused_picture.stderr
 
 

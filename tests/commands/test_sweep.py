@@ -123,12 +123,37 @@ def test_a_trillion_points_are_refused_before_any_work():
         (("--speculative-tokens", "1", "--acceptance", "2"), "--acceptance"),
         (("-b", "1..4000", "-f", "table"), "too many for a table"),
         (("--kv-cache-dtype", "fp9"), "unknown KV cache format"),
+        (("--kv-cache-dtype", "bf16,fp9"), "unknown KV cache format"),
+        (("--engine", "vllm,vlm"), "unknown engine"),
+        (("-tp", "abc"), "--tensor-parallel-size"),
+        (("-tp", "1,abc"), "--tensor-parallel-size"),
+        (("-tp", "4..1"), "ends before it begins"),
+        (("--engine", "llama.cpp", "-ngl", "all,many"), "--gpu-layers"),
+        (("--gpu-memory-utilization", "0.8,2"), "--gpu-memory-utilization"),
+        (("--max-model-len", "1..1m"), "deployments"),
+        (("-i", "1..200", "--output-len", "1..150", "--concurrency", "1..4"), "120,000 loads"),
     ],
 )
 def test_wrong_sweeps_say_what_to_do(words, message):
     outcome = run("sweep", "llama-3.1-8b", "l40s", *words)
     assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
     assert message in outcome.stderr
+
+
+@pytest.mark.parametrize(("models", "devices"), [("llama-3.1-8b,nosuchmodel", "l40s"), ("llama-3.1-8b", "l40s,nosuchdevice")])
+def test_unknown_names_are_refused_before_the_first_row(models, devices):
+    outcome = run("sweep", models, devices, "-f", "csv")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "nosuch" in outcome.stderr
+
+
+def test_ranges_of_counts_of_the_deployment():
+    found = rows(answered("sweep", "llama-3.1-8b", "l40s", "-tp", "1..4", "--max-model-len", "4k..16k:*2", "-f", "csv").stdout)
+    assert [(r["tensor_parallel_size"], r["max_model_len"]) for r in found[:4]] == [
+        ("1", "4096"), ("1", "8192"), ("1", "16384"), ("2", "4096"),
+    ]  # fmt: skip
+    assert [r["fits"] for r in found[::3]] == ["True", "True", "False", "True"]
+    assert "does not divide" in found[6]["note"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_bytes_of_a_copy_of_a_token():
 @pytest.mark.parametrize(("identifier", "model"), [("pd.llama_70b.8192.ms", LLAMA), ("pd.deepseek_v3.8192.ms", DEEPSEEK)])
 def test_transfer_of_a_cache(identifier, model):
     deployment = calc.deploy(model, H100)
-    size = disaggregation.rank_cache_bytes(deployment, 8192)
+    size = deployment.question().rank_cache_bytes(8192)
     check(identifier, 1e3 * disaggregation.transfer_s(size, NETWORK))
 
 

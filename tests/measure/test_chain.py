@@ -121,7 +121,7 @@ def test_a_power_limit_is_a_label_and_no_fault(tmp_path):
     result = session(Device(reasons=0x04), output=path).run(0, 20)
     assert {c.status for c in result.cases} == {"ok"}
     assert {c.labels for c in result.cases} == {("power_limited",)}
-    assert {tuple(c["labels"]) for c in run_file.read(path)["cases"]} == {("power_limited",)}
+    assert {tuple(c["labels"]) for c in run_file.parsed(run_file.content(path), path)["cases"]} == {("power_limited",)}
     assert {c.labels for c in session(Device()).run(0, 20).cases} == {()}
 
 
@@ -180,7 +180,7 @@ def test_a_disturbed_machine_makes_a_noisy_run(tmp_path):
     result = one.run(0, 20)
     assert len(result.noisy) == 3
     assert "nice 5" in result.noisy[0]
-    assert run_file.read(path)["noisy"] == list(result.noisy)
+    assert run_file.parsed(run_file.content(path), path)["noisy"] == list(result.noisy)
     assert "noisy: this process runs at nice 5" in table.plain(measurement.page("Tiny", asdict(result)))
 
 
@@ -228,7 +228,7 @@ def test_interrupt_keeps_what_was_measured(tmp_path, at):
     result = session(Device(interrupt_at=at), output=path).run(0, 20)
     assert result.interrupted
     assert result.output == str(path)
-    run = run_file.read(path)
+    run = run_file.parsed(run_file.content(path), path)
     assert run["complete"] is False
     assert len(run["cases"]) == len(result.cases)
     if at >= 3:
@@ -321,7 +321,7 @@ def test_ctrl_c_while_the_file_is_written(tmp_path, monkeypatch):
     result = session(Device(), output=path).run(0, 20)
     assert result.interrupted
     assert result.output == str(path)
-    assert run_file.read(path)["settings"]["rounds_finished"] == 3
+    assert run_file.parsed(run_file.content(path), path)["settings"]["rounds_finished"] == 3
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
 
 

@@ -11,8 +11,8 @@ import pytest
 from calc.measure import collectives, run_reader
 from calc.measure.cases.operators import workload
 from calc.measure.comparing.evaluation import evaluate
-from calc.report import measured as report
-from calc.report import measured_page
+from calc.report.measured import html_page
+from calc.report.measured import summary as report
 from tests.measure.simulated_device import Device, session, tiny_model
 
 
@@ -83,7 +83,7 @@ def test_two_processes(tmp_path):
     record = evaluate(merged, content_hash)
     assert merged["collectives"] == {k: v for k, v in found.items() if k != "digest"}
     assert len(report.links(record)) == sum(c["status"] == "ok" for c in found["cases"])
-    assert "Collectives over 2 ranks" in measured_page.html(record)
+    assert "Collectives over 2 ranks" in html_page.html(record)
     assert {law["kind"] for law in found["laws"]} >= {"all-reduce"}
     assert all(law["latency_s"] >= 0 for law in found["laws"])
     reduced = [c for c in found["cases"] if c["kind"] == "all-reduce"]

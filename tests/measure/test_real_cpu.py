@@ -52,7 +52,7 @@ def run(tmp_path_factory):
 
 def test_structure(run):
     result, path = run
-    written = run_file.read(path)
+    written = run_file.parsed(run_file.content(path), path)
     assert {c["phase"] for c in written["cases"]} == {"prefill", "decode"}
     for case in result.cases:
         assert case.status in ("ok", "noisy", "unreliable"), (case.case.id, case.failure)

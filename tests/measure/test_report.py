@@ -262,24 +262,24 @@ def test_the_measured_time_of_a_step_is_split_without_a_rest(files):
 
 
 def test_the_table_of_what_was_measured_names_what_is_missing(tmp_path):
-    from calc.report import measured_page
-    from calc.report import measured_scope as report
+    from calc.report.measured import html_page
+    from calc.report.measured import scope as report
 
     record = evaluate(*measured(tmp_path / "run.json", Kernels(peak=4e12, no_memory=("gemm:o_proj/*",))))
     rows = {(r[0], r[1]): r for r in report.scope(record)}
     assert rows["prefill", "gemm"][2:4] == ["4", "3"]
     assert "o_proj: out of memory" in rows["prefill", "gemm"][5]
     assert rows["decode", "norm"][5] == "-"
-    assert "scheduler" in measured_page.html(record)
+    assert "scheduler" in html_page.html(record)
 
 
 def test_words_of_a_run_file_stay_words(files):
-    from calc.report import measured_page
+    from calc.report.measured import html_page
 
     _, found = files
     record = evaluate(*found["first"])
     record["device"]["name"] = "<script>alert(1)</script>"
     record["rows"][0]["operation"] = '"><img src=x>'
-    page = measured_page.html(record)
+    page = html_page.html(record)
     assert "<script>alert" not in page
     assert "<img" not in page

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from tests.measure.simulated_device import Device, session, tiny_model
 def test_round_trip_and_contract(tmp_path):
     path = tmp_path / "run.json"
     result = session(Device(), output=path).run(0, 20)
-    run = run_file.read(path)
+    run = run_file.parsed(run_file.content(path), path)
     assert run["schema"] == "roofcast.run/1"
     assert run["complete"]
     assert json.loads(json.dumps(run, allow_nan=False)) == run
@@ -70,7 +71,7 @@ def test_an_interrupted_write_leaves_the_last_good_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_file.write({"schema": run_file.SCHEMA, "n": 2}, path)
-    assert run_file.read(path)["n"] == 1
+    assert run_file.parsed(run_file.content(path), path)["n"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
 
 
@@ -110,9 +111,16 @@ def test_foreign_files_are_refused_with_the_place(tmp_path, content, words):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    for path in (tmp_path / "missing.json", tmp_path):
-        with pytest.raises(ProfileError, match="cannot read"):
-            run_reader.load(path)
+    os.mkfifo(tmp_path / "pipe.json")
+    with (tmp_path / "huge.json").open("wb") as huge:
+        huge.truncate(run_file.MAX_RUN_BYTES + 1)
+    refused = {"missing.json": "no such file", ".": "is a folder", "pipe.json": "not a regular file", "huge.json": "at most"}
+    for name, words in refused.items():
+        with pytest.raises(ProfileError, match=words) as fault:
+            run_reader.load(tmp_path / name)
+        assert fault.value.hint
+    with pytest.raises(ProfileError, match="not a regular file"):
+        run_reader.load(Path("/dev/zero"))
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,13 @@ import re
 import pytest
 
 import calc
-from calc.errors import UsageError
+from calc.memory.options import MemoryOptions
 from calc.report import explain
 from calc.report.explain.step import Step, Value, total
 from calc.serving.deployment import DeploymentOptions
+from calc.serving.load.objectives import Demand, Objectives
+from calc.serving.load.traffic import uniform
+from calc.serving.plan.search import Question, plan
 from calc.serving.request import Workload
 from tests.support.cli import ROOT, answered, run
 
@@ -36,8 +39,7 @@ def test_everything_is_explained_and_adds_up(model, device, options):
         assert ("Decode", name) in steps, name
     assert steps["Prefill", "expected time"].result == result.prefill.time_s.expected
     assert steps["Request", "end to end"].result == result.request.e2e_s.expected
-    for name in ("weights", "left for the KV cache"):
-        assert ("Memory of a GPU", name) in steps, name
+    assert steps["Memory of a GPU", "weights"].result == result.capacity.weights_bytes_per_gpu
     assert steps["Memory of a GPU", "left for the KV cache"].result == result.capacity.kv_cache_bytes_per_gpu
 
 
@@ -105,5 +107,79 @@ def test_what_has_no_times_is_explained_without_them():
     names = [step.name for s in explain.estimate(deployment, result) for step in s.steps]
     assert "expected time" not in names
     assert "work" in names
-    with pytest.raises(UsageError):
-        calc.deploy("llama-3.1-70b", "l40s", DeploymentOptions(tensor_parallel_size=3)).question().caches()
+
+
+def weights_of(*words: str) -> dict[str, float]:
+    steps = answered("capacity", *words, "--explain", "--json").json["results"]["explanation"]
+    return {t["term"]: t["value"] for step in steps if step["name"] == "weights" for t in step["terms"]}
+
+
+def test_weights_name_what_makes_them():
+    pair = ("deepseek-v3", "h200-sxm-141gb", "-tp", "8")
+    plain, drafting = weights_of(*pair), weights_of(*pair, "--speculative-tokens", "1")
+    assert not any("next token" in name for name in plain)
+    assert sum(v for name, v in drafting.items() if "next token" in name) > 2**30
+    assert weights_of(*pair, "--weights-memory", "70GiB") == {"given": 70 * 2**30}
+    assert weights_of(*pair, "--cpu-offload-gb", "5")["left in host memory"] == -5 * 2**30
+    for found in (plain, drafting):
+        assert all(v > 0 for v in found.values())
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "ideal"])
+@pytest.mark.parametrize("share", [0.05, 0.55])
+def test_the_rank_that_rules_is_the_one_explained_by_its_engines_own_formula(engine, share):
+    options = DeploymentOptions(engine=engine, pipeline_parallel_size=3, memory=MemoryOptions(gpu_memory_utilization=share))
+    deployment = calc.deploy("gemma-3n-e4b-it", "h100-sxm5-80gb", options)
+    held = calc.capacity_deployment(deployment)
+    steps = {step.name: step for step in explain.capacity(deployment, held)[0].steps}
+    assert steps["weights"].result == held.weights_bytes_per_gpu
+    assert steps["left for the KV cache"].result == held.kv_cache_bytes_per_gpu
+    assert steps["KV cache per token"].result == held.kv_bytes_per_token_per_gpu
+
+
+def test_a_stated_figure_has_no_line_of_a_profile():
+    steps = answered("capacity", "llama-3.1-8b", "l40s", "--gpu-memory", "40GiB", "--explain", "--json").json["results"][
+        "explanation"
+    ]
+    (memory,) = (v for step in steps for v in step["values"] if v["symbol"] == "gpu_memory")
+    assert memory["source"] == "given"
+    words = ("capacity", "llama-3.1-8b", "l40s", "--kv-cache-memory", "8GiB", "--explain", "--json")
+    assert "left for the KV cache" not in {s["name"] for s in answered(*words).json["results"]["explanation"]}
+
+
+def test_the_line_is_that_of_the_figure_that_the_engine_uses():
+    for engine, symbol in (("vllm", "memory_framework_total_mib"), ("llama.cpp", "memory_reported")):
+        words = ("capacity", "llama-3.1-8b", "l40s", "--engine", engine, "--explain", "--json")
+        steps = answered(*words).json["results"]["explanation"]
+        (source,) = (v["source"] for s in steps for v in s["values"] if v["symbol"] == "gpu_memory")
+        name, line = re.search(r"(\S+\.yaml):(\d+)", source).groups()
+        assert symbol in (ROOT / name).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
+WIDE = ("estimate", "deepseek-v3", "h200-sxm-141gb", "-tp", "1", "-dp", "8", "--enable-expert-parallel")
+
+
+def test_a_load_on_data_parallel_ranks_is_explained():
+    found = answered(*WIDE, "--concurrency", "64", "--explain", "--json").json["results"]
+    steps = {e["name"]: e for e in found["explanation"]}
+    assert steps["prefill alone carries"]["value"] > 0
+    assert steps["TTFT"]["value"] == found["load"]["ttft_s"]["expected"]
+
+
+def test_every_explanation_can_be_asked_for_twice():
+    deployment = calc.deploy("llama-3.1-8b", "l40s")
+    question = Question(deployment.model, (deployment.hardware,), uniform(512, 64), Objectives(), Demand(1.0))
+    work = Workload(1, 512, 64)
+    for _ in range(2):
+        assert explain.plan(plan(question))
+        assert explain.estimate(deployment, calc.estimate_deployment(deployment, work))
+        assert explain.roofline(deployment, calc.roofline_deployment(deployment, work, ("decode",)))
+        assert explain.capacity(deployment, calc.capacity_deployment(deployment))
+
+
+@pytest.mark.parametrize("words", [("--format", "csv"), ("-o", "memory.svg"), ("-o", "memory.html")], ids=str)
+def test_an_explanation_is_not_dropped_silently(words, tmp_path):
+    outcome = run("capacity", "llama-3.1-8b", "l40s", "--explain", *words, cwd=tmp_path)
+    assert outcome.code == 2
+    assert "--explain" in outcome.stderr
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from calc.errors import UsageError
-from calc.report import differences, measured, measured_bars, measured_charts, measured_page, measured_picture, measured_scope
+from calc.report import differences
+from calc.report.measured import bars, charts, html_page, picture, scope, summary
 from calc.report.svg import Axis
 
 GAP = {
@@ -56,7 +57,7 @@ def record(rows=None, **changes):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_file_holds_its_own_colours(theme):
-    text = measured_picture.svg(record(), theme)
+    text = picture.svg(record(), theme)
     ElementTree.fromstring(text)
     assert "var(" not in text
     assert "dashed" in text
@@ -66,68 +67,68 @@ def test_a_file_holds_its_own_colours(theme):
 
 
 def test_the_two_grounds_differ():
-    assert measured_picture.svg(record(), "light") != measured_picture.svg(record(), "dark")
+    assert picture.svg(record(), "light") != picture.svg(record(), "dark")
 
 
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(UsageError, match="nothing to draw"):
-        measured_picture.svg(record([]))
+        picture.svg(record([]))
 
 
 def test_names_beside_marks_do_not_overlap():
     rows = [row(f"operation_{i}", measured_s=4e-4 * (1 + i / 1000)) for i in range(3)]
-    chart = measured_charts.roofline(record(rows))
+    chart = charts.roofline(record(rows))
     places = [float(y) for y in re.findall(r'y="([0-9.]+)" class="label" text-anchor="\w+">operation_', chart)]
     assert len(places) == 3
     assert all(abs(a - b) >= 12 for i, a in enumerate(places) for b in places[i + 1 :])
 
 
 def test_the_causes_end_at_the_measured_time():
-    drawn = measured_bars.gaps(record())
+    drawn = bars.gaps(record())
     ends = [float(x) + float(w) for x, w in re.findall(r'x="([0-9.]+)" y="[0-9.]+" height="15" width="([0-9.]+)"', drawn)]
     assert len(ends) == 2 * 5  # parts of no time are left out
     assert max(ends) < 860
-    table = measured_scope.causes(record())
+    table = scope.causes(record())
     assert table.rows[0][0] == "at datasheet rates"
     assert table.rows[-1][1].startswith("-")
-    assert measured_bars.gaps(record(steps=[])) is None
+    assert bars.gaps(record(steps=[])) is None
 
 
 def test_without_a_datasheet_the_first_cause_is_named_so():
-    assert "at the ceilings measured here" in measured_bars.gaps(record(datasheet=None))
+    assert "at the ceilings measured here" in bars.gaps(record(datasheet=None))
 
 
 def test_host_copies_are_not_held_against_the_memory():
-    rows = {r[0]: r for r in measured_scope.ceilings(record())}
+    rows = {r[0]: r for r in scope.ceilings(record())}
     assert rows["host to device"][3] == "-"
     assert rows["read"][3] == "3.00 TB/s"
     assert rows["matmul"][3] == "1.00 PFLOP/s"
 
 
 def test_words_for_people():
-    assert measured.in_words(record()["steps"][1]).endswith("promised 720 µs, 10.0 % less.")
-    assert "not every operator" in measured.in_words(record()["steps"][1] | {"error": None})
-    assert any("3 cases were power limited" in w for w in measured.words(record([row(labels=["power_limited"])] * 3)))
+    assert summary.in_words(record()["steps"][1]).endswith("promised 720 µs, 10.0 % less.")
+    assert "not every operator" in summary.in_words(record()["steps"][1] | {"error": None})
+    assert any("3 cases were power limited" in w for w in summary.words(record([row(labels=["power_limited"])] * 3)))
 
 
 def test_the_page_tells_that_a_run_is_noisy_and_what_is_worst():
     worst = {"case_id": "gemm:<b>/x", "error": 0.5, "reason": "few rows"}
-    page = measured_page.html(record(noisy=["a neighbour"], worst=worst))
+    page = html_page.html(record(noisy=["a neighbour"], worst=worst))
     assert "Noisy as a whole: a neighbour" in page
     assert "gemm:&lt;b&gt;/x" in page
     assert "Likely reason: few rows" in page
 
 
 def test_an_empty_record_still_makes_a_page():
-    page = measured_page.html(record([], steps=[], ceilings=[], datasheet=None))
+    page = html_page.html(record([], steps=[], ceilings=[], datasheet=None))
     assert "What was measured, and what not" in page
 
 
 def test_a_row_without_times_is_told_and_not_drawn():
     bare = row(measured_s=None, predicted_s=None, interval_s=None, error=None, gap=None, status="failed", note="out of memory")
-    page = measured_page.html(record([bare]))
+    page = html_page.html(record([bare]))
     assert "o_proj: out of memory" in page
-    assert measured_charts.agreement(record([bare])) is None
+    assert charts.agreement(record([bare])) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def page(device: Device) -> str:
     work = workload(tiny_model(), "bf16", input_len=256, only="gemm:*")
     result = session(device, work=work).run(0, 8)
     made = measurement.page("Tiny", asdict(result))
-    return " ".join([*table.plain(made).split(), *made.warnings])
+    return " ".join([*table.plain(made).split(), *(f"[{code}] {message}" for code, message in made.warnings)])
 
 
 def test_what_watched_and_what_nobody_watched():
@@ -29,7 +29,7 @@ def test_power_limited_cases_are_named():
 
 def test_each_advice_once_with_the_number_of_cases():
     text = page(Device(noise=0.12))
-    assert text.count("warning [W_NOISY]") == 1
+    assert text.count("[W_NOISY]") == 1
     assert "more)" in text
     assert "--only" in text
 

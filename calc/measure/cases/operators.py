@@ -105,7 +105,7 @@ def workload(
     sizes = {"batch size": batch_size, "input length": input_len, "context length": context_len}
     for what, value in (*sizes.items(), ("tensor parallel size", tensor_parallel_size)):
         if value < 1:
-            raise UsageError(f"{what} must be at least 1, not {value}")
+            raise UsageError(f"{what} must be at least 1, not {value}", "sizes are whole numbers above 0")
     steps = (step_work.prefill(batch_size, input_len), step_work.decode(batch_size, context_len))
     made_as = Made(dtype, number_plan(dtype, formats), Sharding(tensor=tensor_parallel_size))
     cases: dict[str, Case] = {}

@@ -46,6 +46,14 @@ def available(torch: Any) -> list[str]:
     return found
 
 
+def named(wanted: str) -> tuple[str, int]:
+    """(kind, index) that a device's name says, present or not. Raises UsageError for a name that is none."""
+    kind, _, number = wanted.lower().partition(":")
+    if kind not in KINDS or (number and not (number.isascii() and number.isdigit() and len(number) < 6)):
+        raise UsageError(f"unknown device {wanted!r}", "one of " + ", ".join(KINDS) + ", with a number: cuda:1")
+    return kind, int(number or 0)
+
+
 def choose(torch: Any, wanted: str | None) -> tuple[str, int]:
     """(kind, index) of the device to measure: the wanted one, by default a CUDA device where there is one.
 
@@ -54,13 +62,10 @@ def choose(torch: Any, wanted: str | None) -> tuple[str, int]:
     here = available(torch)
     if wanted is None:
         return ("cuda" if "cuda" in here else "cpu"), 0
-    kind, _, number = wanted.lower().partition(":")
+    kind, index = named(wanted)
     listing = "this machine has: " + ", ".join(here)
-    if kind not in KINDS or (number and not number.isdigit()):
-        raise UsageError(f"unknown device {wanted!r}", listing)
     if kind not in here:
         raise MeasurementError(f"there is no {kind} device here (torch {torch.__version__})", listing)
-    index = int(number or 0)
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if index >= count:
         raise UsageError(f"unknown device {wanted!r}", f"{kind} devices here: 0 to {count - 1}")

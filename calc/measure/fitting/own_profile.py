@@ -1,6 +1,7 @@
 """A hardware profile of a device that has none: the rates that it was measured to reach, without a model.
 
-The rates are ceilings of kernels that torch has here, not of a datasheet; the profile says so in its sources and doubts.
+The rates are ceilings of kernels that torch has here, not of a datasheet; the profile says so in its sources and doubts. They are those
+of the fastest samples, since nothing may beat a floor; the sources give the medians between rounds.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def profile_of(
     """The profile. Raises MeasurementError where neither a product nor a read was measured."""
     known = list(found)
     products = {c.dtype: c for c in known if c.name == _PRODUCT}
-    read = max((c for c in known if c.name in _READS), key=lambda c: c.value, default=None)
+    read = max((c for c in known if c.name in _READS), key=lambda c: c.best, default=None)
     if not products or read is None:
         raise MeasurementError("no rate could be measured on this device", "free memory, stop other jobs, and try again")
     vendor = next((v for v in _VENDORS if re.search(rf"\b{v}\b", local.name, re.IGNORECASE)), _NO_VENDOR)
@@ -109,7 +110,7 @@ def profile_of(
     memory = local.memory_bytes or facts.memory_bytes
     if not memory:
         raise MeasurementError("the device does not tell how much memory it has", "write a profile by hand")
-    peaks: dict[str, Any] = {dtype: _short(c.value / 1e12) for dtype, c in products.items()}
+    peaks: dict[str, Any] = {dtype: _short(c.best / 1e12) for dtype, c in products.items()}
     unsure = sorted({f"{c.name} {c.dtype}" for c in (*products.values(), read) if c.status != "ok"})
     return HardwareProfile(
         id=identifier or re.sub(r"[^a-z0-9]+", "-", local.name.lower()).strip("-")[:100] + "-measured",
@@ -122,7 +123,7 @@ def profile_of(
         memory_capacity_gb=math.ceil(memory / 2**30),
         memory_reported_bytes=memory,
         memory_reported_source=f"read from the {'driver' if facts.kind == 'cuda' else 'system'} on {date}",
-        memory_bandwidth_gb_per_s=_short(read.value / 1e9),
+        memory_bandwidth_gb_per_s=_short(read.best / 1e9),
         last_level_cache_bytes=facts.cache_bytes if facts.cache_reported else None,
         compute_unit_count=int(units) if units else None,
         compute_unit_kind=None if not units else "core" if facts.kind == "cpu" else "SM",
@@ -157,9 +158,10 @@ def _sources(products: dict[str, Ceiling], read: Ceiling, date: str, software: s
 
 
 def _spread(ceiling: Ceiling, scale: float) -> str:
+    middle = f"at best {ceiling.best / scale:.4g}, median {ceiling.value / scale:.4g}"
     if ceiling.interval is None:
-        return f"{ceiling.value / scale:.4g}"
-    return f"{ceiling.value / scale:.4g} ({ceiling.interval[0] / scale:.4g} to {ceiling.interval[1] / scale:.4g})"
+        return middle
+    return f"{middle} ({ceiling.interval[0] / scale:.4g} to {ceiling.interval[1] / scale:.4g})"
 
 
 def _short(value: float) -> float:

@@ -25,7 +25,7 @@ def estimate(deployment: Deployment, result: Estimate) -> list[Section]:
     phases = [phase_section(deployment, p, n) for n, p in (("prefill", result.prefill), ("decode", result.decode)) if p is not None]
     load = []
     if result.load and result.load.answer:
-        from calc.report.explain.plan import steady_state
+        from calc.report.explain.answers import steady_state
 
         load = [steady_state(result.load.answer)]
     return [*phases, request_section(result.workload, result.request), *load, memory_section(deployment, result.capacity)]
@@ -49,9 +49,9 @@ def capacity(deployment: Deployment, held: Capacity) -> list[Section]:
 def plan(found: Plan, separate: list[Apart] | None = None) -> list[Section]:
     """The best answer: its steady state, replicas and bill, and its memory; prefill and decode apart where that was asked for. Nothing
     where there is no answer."""
+    from calc.report.explain.answers import sections
     from calc.report.explain.apart import section
     from calc.report.explain.memory import memory_section
-    from calc.report.explain.plan import sections
 
     apart = [section(separate[0])] if separate else []
     if not found.answers:

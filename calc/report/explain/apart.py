@@ -22,7 +22,7 @@ def section(found: Apart) -> Section:
         Value("prefill_s", found.prompt_s, "s", "a prompt on one prefill replica"),
         Value("decode_s", found.step_s, "s", f"a step of {found.batch_limit:,} requests under load"),
         Value("batch", float(found.batch_limit), "requests", "most at which the objectives hold"),
-        Value("output_len", rules.traffic.mean_output, "tokens"),
+        Value("decode_steps", rules.traffic.mean_decode_steps, "", "of a request: prefill makes its first token"),
     )
     machines = (
         Value("prefill_machines", float(found.prefill_replicas)),

@@ -2,87 +2,59 @@
 
 from __future__ import annotations
 
-from calc.memory.budget import Capacity
-from calc.memory.capacity import Rank
-from calc.memory.weights import stage_bytes
+from calc.memory.budget import MEMORY_KEYS, Capacity
+from calc.memory.rank import Rank
+from calc.memory.term import GIVEN
 from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value, gives, total
 from calc.serving.deployment import Deployment
 
-#: How engines take the cache from the budget; the one that gives the number is shown.
-_BUDGETS = (
-    "gpu_memory * utilization - weights - activation - runtime - cuda_graphs",
-    "(gpu_memory - weights - activation - runtime - cuda_graphs) * utilization",
-    "(gpu_memory - runtime) * utilization - weights",
-)
-
 
 def memory_section(deployment: Deployment, held: Capacity) -> Section:
     """Everything about the rank that rules."""
-    ruling = min(held.ranks, key=lambda r: (r.pool.blocks(r.kv.bytes), r.kv.bytes)) if held.ranks else None
-    if ruling is None:
-        return Section("Memory", ())
-    steps = [
-        _weights(deployment, held, ruling),
-        *_cache(deployment, held),
-        *_per_token(deployment, ruling),
-        *_concurrency(deployment, held, ruling),
-    ]
+    steps = [_weights(deployment, held), *_cache(deployment, held), *_per_token(deployment, held), *_concurrency(held)]
     return Section("Memory of a GPU", tuple(steps), places.sources(deployment))
 
 
-def _weights(deployment: Deployment, held: Capacity, rank: Rank) -> Step:
-    term = next(t for t in rank.taken if t.name == "weights")
-    parts = stage_bytes(
-        deployment.model.profile, deployment.sharding, deployment.numbers, min(rank.stage, deployment.sharding.pipeline - 1)
-    )
-    terms: list[tuple[str, float]] = [
-        (f"{part.replace('_', ' ')}, {deployment.numbers.weight(part).name}", float(size)) for part, size in parts.items()
-    ]
-    rest = float(term.bytes) - sum(size for _, size in terms)
-    if rest:
-        terms.append(("padding, tables and buffers of the engine", rest))
+def _weights(deployment: Deployment, held: Capacity) -> Step:
+    term = next(t for t in held.ruling.taken if t.name == "weights")
+    parts = [(name, float(size)) for name, size in term.parts]
+    source = "" if term.evidence == GIVEN else f"   {places.place(deployment.model, 'layer_kinds')}"
     return total(
-        "weights", terms, float(term.bytes), "GiB", most=8,
-        formula=f"sum of the tensors that a rank holds, by part   {places.place(deployment.model, 'layer_kinds')}",
-        computed_by=places.name(stage_bytes), evidence=term.evidence,
+        "weights", parts, float(term.bytes), "GiB", most=8, formula=f"sum of what a rank holds, by part{source}",
+        computed_by=places.law(held), evidence=term.evidence,
     )  # fmt: skip
 
 
-def _memory_source(deployment: Deployment) -> str:
-    profile = deployment.hardware.profile
-    for key in ("memory_framework_total_mib", "memory_reported_bytes", "memory_reported_mib", "memory_capacity_gb"):
-        if getattr(profile, key) is not None:
-            return places.hardware(deployment, key)
-    return ""
+def _memory_source(deployment: Deployment, rank: Rank) -> str:
+    """The line that the total memory was read from, of the device of a stage."""
+    devices = deployment.memory.devices
+    profile = devices[rank.stage] if devices else deployment.hardware.profile
+    keys = MEMORY_KEYS.get(rank.memory.evidence, ())
+    key = next((k for k in keys if getattr(profile, k) is not None), "memory_capacity_gb")
+    return f"{key} of {profile.id}" if devices else places.hardware(deployment, key)
 
 
 def _cache(deployment: Deployment, held: Capacity) -> list[Step]:
-    sizes = {t.name: t for t in held.terms}
-    if "kv_cache" not in sizes or sizes["kv_cache"].evidence == "given":
+    """What the engine's own formula leaves; nothing where the cache was stated."""
+    rank = held.ruling
+    if rank.is_given:
         return []
-    law = places.law(held)
-    values = [
-        Value(
-            name,
-            float(sizes[name].bytes) if name in sizes else 0.0,
-            "GiB",
-            f"{sizes[name].evidence}; {_memory_source(deployment)}"
-            if name == "gpu_memory"
-            else sizes[name].evidence
-            if name in sizes
-            else "none",
-        )
-        for name in ("gpu_memory", "weights", "activation", "runtime", "cuda_graphs")
-    ]
-    values.insert(1, Value("utilization", held.gpu_memory_utilization, "", "--gpu-memory-utilization, else the engine's default"))
-    result = float(sizes["kv_cache"].bytes)
-    text = next((t for t in _BUDGETS if gives(t, tuple(values), result)), None)
-    return [Step("left for the KV cache", text, tuple(values), result, "GiB", law)] if text else []
+    sizes = {t.name: t for t in (rank.memory, *rank.taken)}
+    values = []
+    for name in ("gpu_memory", "weights", "activation", "runtime", "cuda_graphs"):
+        term = sizes.get(name)
+        source = term.evidence if term else "none"
+        if name == "gpu_memory" and source != GIVEN:
+            source += f"; {_memory_source(deployment, rank)}"
+        values.append(Value(name, float(term.bytes if term else 0), "GiB", source))
+    values.insert(1, Value("utilization", held.share.value, "", "--gpu-memory-utilization, else the engine's default"))
+    return [Step("left for the KV cache", held.share.formula, tuple(values), float(rank.kv.bytes), "GiB", places.law(held))]
 
 
-def _per_token(deployment: Deployment, rank: Rank) -> list[Step]:
-    cache = rank.pool.cache
+def _per_token(deployment: Deployment, held: Capacity) -> list[Step]:
+    """Of the rank whose layers take most a token."""
+    cache = max((r.pool.cache for r in held.ranks), key=lambda c: c.bytes_per_token)
     terms = []
     for entry in cache.layers:
         law = entry.law
@@ -101,11 +73,10 @@ def _per_token(deployment: Deployment, rank: Rank) -> list[Step]:
     ]
 
 
-def _concurrency(deployment: Deployment, held: Capacity, rank: Rank) -> list[Step]:
-    law = places.law(held)
-    length = held.max_model_len
+def _concurrency(held: Capacity) -> list[Step]:
+    rank, law, length = held.ruling, places.law(held), held.max_model_len
     each = getattr(rank.pool, "blocks_per_request", None)
-    if each is not None and held.blocks:
+    if each is not None and held.blocks and each(length):
         values: tuple[Value, ...] = (
             Value(
                 "blocks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calc.formula import formula_of
 from calc.operators.operator import Operator
 from calc.operators.token_copies import destinations
 from calc.report.explain import places
@@ -9,7 +10,7 @@ from calc.report.explain.step import Step, Value
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase
 from calc.timing.overlap import overlapped
-from calc.timing.pipeline import pipeline_speedup, round_s_per_pass_s
+from calc.timing.pipeline import pipeline_speedup, prompt_micro_batches, round_s_per_pass_s
 
 
 def parallel_steps(deployment: Deployment, phase: Phase) -> list[Step]:
@@ -44,13 +45,14 @@ def _pipeline(deployment: Deployment, phase: Phase) -> list[Step]:
             cut,
         )
         name = "a round of all micro-batches over one pass through all stages"
-        return [Step(name, "max(1, micro_batches / stages)", values, float(found.stretch), "", places.name(round_s_per_pass_s))]
-    tokens = Value("tokens", float(found.rank.tokens), "", "new tokens of a rank")
-    size = Value("micro_batch", deployment.setting.micro_batch, "tokens", "--max-num-batched-tokens, else a usual one")
-    pieces = "max(ceil(tokens / micro_batch), 1)"
-    text = f"{pieces} * stages / ({pieces} + stages - 1)"
-    at_once = float(found.stages_at_once)
-    return [Step("stages at work at once", text, (tokens, size, cut), at_once, "", places.name(pipeline_speedup))]
+        by = places.name(round_s_per_pass_s)
+        return [Step(name, formula_of(round_s_per_pass_s), values, float(found.stretch), "", by)]
+    size = deployment.setting.micro_batch
+    pieces = float(prompt_micro_batches(found.rank.tokens, size))
+    source = f"{found.rank.tokens:,.0f} new tokens of a rank by {size:,}: --max-num-batched-tokens, else a usual one"
+    at_once, by = float(found.stages_at_once), places.name(pipeline_speedup)
+    values = (Value("micro_batches", pieces, "", source), cut)
+    return [Step("stages at work at once", formula_of(pipeline_speedup), values, at_once, "", by)]
 
 
 def _copies(operator: Operator) -> Step:

@@ -78,10 +78,7 @@ def _times(deployment: Deployment, phase: Phase) -> list[Step]:
     steps = []
     for part in ("floor", "expected"):
         terms = [
-            (
-                f"{i.operator.count} calls of {i.operator.name} ({i.operator.layers})",
-                float(getattr(i.time_s, part) or 0.0) * i.operator.count,
-            )
+            (f"{i.operator.count} calls of {i.operator.name} ({i.operator.layers})", _seconds(phase, i, part) * i.operator.count)
             for i in timed.operators
         ]
         hidden = float(timed.hidden_s[part]) if timed.hidden_s else 0.0
@@ -98,6 +95,13 @@ def _times(deployment: Deployment, phase: Phase) -> list[Step]:
         elif timed.terms_s:
             steps += _physical(timed.terms_s, result, evidence)
     return [*steps, *host_steps(deployment, phase)]
+
+
+def _seconds(phase: Phase, item: OperatorTime, part: str) -> float:
+    """Seconds of one call. The floor of what the host adds is its bound: its own range only begins at what it is expected to add."""
+    if part == "floor" and item.operator.op_class == "host":
+        return float(item.floor.time_s) * float(phase.flow.stretch)
+    return float(getattr(item.time_s, part) or 0.0)
 
 
 def _physical(terms_s: dict[str, Number], expected: float, evidence: str) -> list[Step]:

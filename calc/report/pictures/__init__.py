@@ -28,7 +28,7 @@ def estimate(deployment: Deployment, result: Estimate) -> Picture:
 
 def roofline(deployment: Deployment, result: Roofline) -> Picture | None:
     """Operators under the ceilings of the device."""
-    from calc.report.pictures.roofline import picture
+    from calc.report.pictures.ceilings import picture
 
     return picture(deployment, result)
 
@@ -54,6 +54,6 @@ def request(
 
 def plan(found: Plan) -> Picture | None:
     """Throughput against latency, with the objectives and the answers."""
-    from calc.report.pictures.plan import picture
+    from calc.report.pictures.frontier import picture
 
     return picture(found)

@@ -13,7 +13,7 @@ from calc.report.pictures.vega import specification
 
 INSTALL = "pip install 'roofcast[plot]'"
 #: Pixels of a PNG per point: sharp on dense screens.
-_SCALE = 2.0
+SCALE = 2.0
 
 # The page follows the reader's preference for light or dark, and carries the drawing library itself.
 _PAGE = """<!DOCTYPE html>
@@ -63,7 +63,7 @@ def draw(picture: Picture, kind: str, theme: str = "light") -> bytes:
         return _page(picture, convert).encode("utf-8")
     spec = specification(picture, THEMES[theme])
     if kind == "png":
-        return bytes(convert.vegalite_to_png(spec, scale=_SCALE))
+        return bytes(convert.vegalite_to_png(spec, scale=SCALE))
     return str(convert.vegalite_to_svg(spec)).encode("utf-8")
 
 

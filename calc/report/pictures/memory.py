@@ -24,11 +24,12 @@ def memory_bar(deployment: Deployment, held: Capacity) -> Stack:
     free = total - sum(s.value for s in shares)
     if free > 0:
         shares.append(Share("free", free, format_bytes(free * GIB, 3)))
-    limit = Rule(
-        "x", total * held.gpu_memory_utilization, f"usable: {held.gpu_memory_utilization:g} of {format_bytes(sizes['gpu_memory'])}"
+    most = held.limit_bytes_per_gpu
+    limits = (
+        (Rule("x", most / GIB, f"usable: {format_bytes(most)}"),) if most < sizes["gpu_memory"] and not held.ruling.is_given else ()
     )
     caption = f"{title(deployment)}. The rank that holds least."
-    return Stack("Memory of a GPU", caption, Axis("memory (GiB)"), tuple(shares), (limit,))
+    return Stack("Memory of a GPU", caption, Axis("memory (GiB)"), tuple(shares), limits)
 
 
 def concurrency(deployment: Deployment, curves: Sequence[Curve]) -> Chart | None:

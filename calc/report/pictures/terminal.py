@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import textwrap
 from types import ModuleType
 
 from calc.errors import UsageError
@@ -84,7 +85,8 @@ def _chart(chart: Chart, width: int) -> str:
         at = _on(chart.x if rule.axis == "x" else chart.y, rule.value)
         figure.plot(*(([at, at], down) if rule.axis == "x" else (across, [at, at])))
     drawn = figure.show(legend=False).replace(" ()", "").replace("    ()     ^", "           ^")
-    lines = [chart.title, f"{chart.y.title} over {chart.x.title}" + (", both logarithmic" if chart.x.log and chart.y.log else "")]
+    caption = f"{chart.y.title} over {chart.x.title}" + (", both logarithmic" if chart.x.log and chart.y.log else "")
+    lines = [line for text in (chart.title, caption) for line in textwrap.wrap(text, width)]
     lines += ["\n".join(line.rstrip() for line in drawn.splitlines())]
     lines += [f"  {letter}: {name}" for name, letter in letters.items()]
     lines += [f"  line: {s.name}" for s in chart.series if s.ceiling]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from calc.report.measured_scope import CEILINGS, SCOPE, causes, ceilings, rate, scope
+from calc.report.measured.scope import CEILINGS, SCOPE, causes, ceilings, rate, scope
 from calc.report.table import Column, Page, Table
 from calc.units import format_bytes, format_percent, format_seconds
 
@@ -145,8 +145,7 @@ def page(record: dict[str, Any], gates: list[str]) -> Page:
     notes = words(record) + [f"left out: {text}" for text in record["left_out"][:20]]
     if len(record["left_out"]) > 20:
         notes.append(f"left out: {len(record['left_out']) - 20} more")
-    notes += [f"warning [{w['code']}]: {w['message']}" for w in record["warnings"]]
-    return Page(headline, [t for t in tables if t.rows], notes)
+    return Page(headline, [t for t in tables if t.rows], notes, [(w["code"], w["message"]) for w in record["warnings"]])
 
 
 LINKS = ("kind", "message", "bytes are", "time", "bus bandwidth")

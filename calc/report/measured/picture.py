@@ -7,32 +7,30 @@ from html import escape
 from typing import Any
 
 from calc.errors import UsageError
-from calc.report import measured, measured_charts
-from calc.report.measured_style import THEMES, drawn_in
+from calc.report.measured import charts, summary
+from calc.report.measured.style import THEMES, drawn_in
 from calc.report.pictures import draw
 from calc.report.pictures.theme import FONT
 from calc.report.svg import HEIGHT, WIDTH
 
 _EDGE, _LINE, _LETTERS = 24, 17, 128  # pixels around, pixels and letters of a line of caption
-#: Pixels of a PNG per point: sharp on dense screens.
-_SCALE = 2.0
 
 
 def svg(record: dict[str, Any], theme: str = "light") -> str:
     """The picture as SVG that needs no other file. Raises UsageError where nothing was measured that could be drawn."""
     panels = [
-        (measured_charts.roofline(record), f"Roofline. {measured_charts.ROOFLINE}"),
-        (measured_charts.agreement(record, legend=True), f"Predicted over measured. {measured_charts.AGREEMENT}"),
+        (charts.roofline(record), f"Roofline. {charts.ROOFLINE}"),
+        (charts.agreement(record, legend=True), f"Predicted over measured. {charts.AGREEMENT}"),
     ]
     drawn = [(picture, caption) for picture, caption in panels if picture is not None]
     if not drawn:
         raise UsageError("there is nothing to draw: no operator has a measured and a predicted time", "measure again")
-    parts = [f'<text x="{_EDGE}" y="{_EDGE + 14}" class="head">{escape(measured.title(record))}</text>']
+    parts = [f'<text x="{_EDGE}" y="{_EDGE + 14}" class="head">{escape(summary.title(record))}</text>']
     y = _EDGE + 20
-    y = _words(parts, [*measured.sums(record), f"{record['basis']['kind']}: {record['basis']['words']}."], y)
+    y = _words(parts, [*summary.sums(record), f"{record['basis']['kind']}: {record['basis']['words']}."], y)
     for picture, caption in drawn:
         parts.append(picture.replace("<svg ", f'<svg x="{_EDGE}" y="{y + 10}" width="{WIDTH}" height="{HEIGHT}" ', 1))
-        y = _words(parts, [f"{caption} Error bars: {measured.rounds_text(record)}."], y + 10 + HEIGHT) + 10
+        y = _words(parts, [f"{caption} Error bars: {summary.rounds_text(record)}."], y + 10 + HEIGHT) + 10
     width, height = WIDTH + 2 * _EDGE, y + _EDGE - 10
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -44,7 +42,7 @@ def svg(record: dict[str, Any], theme: str = "light") -> str:
 def png(record: dict[str, Any], theme: str = "light") -> bytes:
     """The same as pixels. Needs vl-convert (extra ``plot``)."""
     convert = draw.library()
-    return bytes(convert.svg_to_png(svg(record, theme), scale=_SCALE))
+    return bytes(convert.svg_to_png(svg(record, theme), scale=draw.SCALE))
 
 
 def _words(parts: list[str], sentences: list[str], y: int) -> int:

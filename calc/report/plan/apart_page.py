@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calc.report.plan_page import label, money
+from calc.report.plan.page import label, money
 from calc.report.table import Column, Table
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.search import Plan
@@ -44,7 +44,8 @@ def compared(found: Plan, separate: list[Apart]) -> str:
     if not found.answers:
         return f"Apart they meet the objectives that no deployment meets together; {balance}."
     together = found.answers[0]
-    one, two = (
-        (best.usd_per_hour, together.usd_per_hour) if best.usd_per_hour and together.usd_per_hour else (best.gpus, together.gpus)
-    )
-    return f"Prefill and decode apart cost {one / two:.3g} x what the best deployment costs that does both; {balance}."
+    if found.question.goal != "gpus" and best.usd_per_hour and together.usd_per_hour:
+        times = best.usd_per_hour / together.usd_per_hour
+        return f"Prefill and decode apart cost {times:.3g} x what the best deployment costs that does both; {balance}."
+    times = best.gpus / together.gpus
+    return f"Prefill and decode apart take {times:.3g} x the GPUs of the best deployment that does both; {balance}."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from calc.report.estimate import spread
 from calc.report.table import Column, Page, Table
 from calc.serving.launch.command import Launch, launch
+from calc.serving.load.answer import Answer
+from calc.serving.load.objectives import Shortfall
+from calc.serving.load.option import Option
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.front import Point, front
-from calc.serving.plan.option import Option, Shortfall
 from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
-from calc.serving.plan.search import Answer, Plan, Question
-from calc.timing.step_time import Range
+from calc.serving.plan.search import Plan, Question
 from calc.units import format_bytes, format_number, format_seconds
 
 _OBJECTIVES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
@@ -40,7 +42,7 @@ def page(found: Plan, separate: list[Apart] | None = None) -> Page:
         title = "Which objective would have to give (the others held)" if alone else "What would have to give together"
         tables.append(_concessions(alone or compromise(found), title))
     if separate:
-        from calc.report.plan_apart_page import table
+        from calc.report.plan.apart_page import table
 
         tables.append(table(separate))
     points = front(found)
@@ -48,10 +50,10 @@ def page(found: Plan, separate: list[Apart] | None = None) -> Page:
         tables.append(_front(points))
     notes = _notes(found)
     if separate is not None:
-        from calc.report.plan_apart_page import compared
+        from calc.report.plan.apart_page import compared
 
         notes.insert(0, compared(found, separate))
-    return Page(headline, [t for t in tables if t.rows], notes)
+    return Page(headline, [t for t in tables if t.rows], notes, found.warnings)
 
 
 def label(option: Option, replicas: int = 1) -> str:
@@ -67,6 +69,9 @@ def label(option: Option, replicas: int = 1) -> str:
     formats = [str(inputs["quantization"])] if inputs["quantization"] != "as stored" else []
     formats += [f"KV {inputs['kv_cache_dtype']}"] if inputs["kv_cache_dtype"] != deployment.numbers.compute else []
     formats += [str(inputs["engine"])] if inputs["engine"] != "vllm" else []
+    memory = deployment.memory
+    formats += [f"{memory.max_num_batched_tokens:,} tokens a step"] if memory.max_num_batched_tokens else []
+    formats += [f"at most {memory.max_num_seqs:,} sequences"] if memory.max_num_seqs else []
     formats += [f"{option.draft.tokens} draft{'s' if option.draft.tokens > 1 else ''}"] if option.draft else []
     return many + str(inputs["hardware"]) + (", " + ", ".join(formats) if formats else "")
 
@@ -76,7 +81,10 @@ def verdict(found: Plan) -> str:
     if not found.answers:
         counts = found.counts
         most = found.question.space.max_gpus
-        return f"No deployment meets the objectives: {counts.examined:,} looked at, {counts.fit:,} fit, none of them within {most:,} GPUs."
+        return (
+            f"No deployment meets the objectives: {counts.examined:,} looked at, {counts.fit:,} fit in memory; none meets them with up "
+            f"to {most:,} GPU{'s' if most > 1 else ''}."
+        )
     best = found.answers[0]
     bill = f", {best.usd_per_hour:,.2f} USD/h" if best.usd_per_hour is not None else ""
     return f"{best.gpus} GPU{'s' if best.gpus > 1 else ''}{bill}: {label(best.option, best.replicas)}"
@@ -107,14 +115,9 @@ def asked(question: Question) -> str:
     return f"{model}: {load} of {lengths}{cached}" + (f"; {limits}, judged at {end}" if limits else "") + f"; {aim}"
 
 
-def spread(value: Range) -> str:
-    """``expected (low - high)`` of a time."""
-    return f"{format_seconds(value.expected)} ({format_seconds(value.low)} - {format_seconds(value.high)})"
-
-
 def money(value: float | None) -> str:
     """USD with two digits behind the point, three significant ones below a dollar."""
-    return "-" if value is None else f"{value:,.2f}" if value >= 1 else format_number(value, 3)
+    return "-" if value is None else f"{value:,.2f}" if 1 <= value < 1e9 else format_number(value, 3)
 
 
 def _answers(found: Plan) -> Table:
@@ -151,14 +154,16 @@ def _answers(found: Plan) -> Table:
 def _launch(answer: Answer) -> Table:
     started = launch(answer.deployment, answer.option.rules.traffic, answer.batch_limit, answer.option.draft)
     each = f", each of {answer.replicas} replicas" if answer.replicas > 1 else ""
-    return Table((Column(""),), [[line] for line in lines(started)], f"Launch{each}")
+    return Table((Column("", whole=True),), [[line] for line in lines(started)], f"Launch{each}")
 
 
 def lines(started: Launch, width: int = 76) -> list[str]:
     """A command over several lines that a shell reads as one; notes as comments above it."""
     import shlex
+    import textwrap
 
-    found = [f"# {note}" for note in started.notes]
+    sign = {"initial_indent": "# ", "subsequent_indent": "# ", "break_long_words": False, "break_on_hyphens": False}
+    found = [line for note in started.notes for line in textwrap.wrap(note, width, **sign)]  # type: ignore[arg-type]
     line = ""
     for word in map(shlex.quote, started.words):
         opens = word.startswith("--")
@@ -260,4 +265,4 @@ def _notes(found: Plan) -> list[str]:
             notes.append(COST)
     counts = found.counts
     notes.append(f"{counts.examined:,} deployments looked at, {counts.fit:,} fit, {counts.meet:,} meet everything.")
-    return notes + [f"warning [{code}]: {message}" for code, message in dict.fromkeys(found.warnings)]
+    return notes

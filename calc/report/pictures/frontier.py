@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from calc.report.pictures.picture import Axis, Chart, Mark, Picture, Rule, Series, Shape
-from calc.report.plan_page import asked, label, verdict
+from calc.report.plan.page import asked, label, verdict
 from calc.serving.plan.front import Point, front
 from calc.serving.plan.search import Plan
 from calc.units import format_number, format_seconds

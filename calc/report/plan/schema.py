@@ -31,6 +31,15 @@ _SPLIT = {
     "kv_cache_dtype": _text("Cache format."),
     "engine": _text("Engine."),
     "engine_version": _text("Its version."),
+    "decode_context_parallel_size": {"type": "integer"},
+    "max_num_batched_tokens": {
+        "type": ["integer", "null"],
+        "description": "Tokens in a step, where asked for; null: the engine's own.",
+    },
+    "asked_max_num_seqs": {
+        "type": ["integer", "null"],
+        "description": "Limit of sequences at once, where asked for; null: the engine's own.",
+    },
     "speculative_tokens": {"type": "integer", "description": "Draft tokens a round; 0: plain decode."},
 }
 _SHORTFALL = {
@@ -56,8 +65,8 @@ def plan_schema(time_range: Schema) -> Schema:
         "ttft_s": time_range | {"description": "Time to first token of the judged request: mean wait, then its own prefill."},
         "tpot_s": time_range | {"description": "Mean step of the steady state, prompts of other requests included."},
         "e2e_s": time_range | {"description": "End to end of the judged request: TTFT + (output - 1) x TPOT."},
-        "longest_step_s": _number("A step with a chunk of prompt: the largest gap between two tokens."),
-        "in_flight_per_replica": _number("Requests in flight under the load."),
+        "longest_step_s": _number("The largest gap between two tokens: a step with a chunk of another's prompt."),
+        "in_flight_per_replica": _number("Requests whose prompt or decode steps run under the load; of a number of users all."),
         "max_num_seqs": {"type": "integer", "description": "Most requests at once at which the objectives hold."},
         "request_rate": _number("Requests per second: the load asked for, or what the users make of it."),
         "sustainable_request_rate": _number("Requests per second of all replicas within the objectives."),
@@ -79,7 +88,7 @@ def plan_schema(time_range: Schema) -> Schema:
         "ttft_s": time_range | {"description": "Mean wait for prefill, the prompt, and what of the transfer it does not hide."},
         "tpot_s": time_range | {"description": "A decode step that carries no prompts."},
         "e2e_s": time_range | {"description": "TTFT + (output - 1) x TPOT."},
-        "in_flight_per_decode_replica": _number("Requests in flight under the load."),
+        "in_flight_per_decode_replica": _number("Requests that decode under the load."),
         "max_num_seqs": {"type": "integer", "description": "Most requests at once in a decode replica within the objectives."},
         "sustainable_request_rate": _number("Requests per second of prefill and decode together."),
     }
@@ -108,7 +117,9 @@ def plan_schema(time_range: Schema) -> Schema:
             "nearest_misses": _list(failure, "Where nothing meets the objectives: what misses by least."),
             "would_have_to_give": _list(concession, "Where nothing meets the objectives: each that would do alone."),
             "would_have_to_give_together": _list(concession, "And what would have to give at once."),
-            "front": _list(point, "Replicas at loads that no other beats in both latency and cost."),
+            "front": _list(
+                point, "Replicas at loads within the TTFT and end-to-end objectives that no other beats in both TPOT and cost."
+            ),
             "examined": {"type": "object", "description": "Deployments looked at, that fit, and that meet the objectives."},
         },
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ from calc.report.explain import places
 from calc.report.explain.step import Section, Step, Value
 from calc.serving import cost
 from calc.serving.load import batching
+from calc.serving.load.answer import Answer
+from calc.serving.load.option import replicas_for
 from calc.serving.load.replica import Load, Replica, step_budget
-from calc.serving.plan.search import Answer
 
 
 def sections(answer: Answer) -> list[Section]:
@@ -62,8 +62,8 @@ def _replica(answer: Answer) -> list[Step]:
     if not at.replica.closed and rate < at.pick(at.load.limit):
         little = (
             Value("in_flight", at.pick(at.replica.in_flight), "requests"),
-            Value("mean_output", at.replica.traffic.mean_output, "tokens"),
-            Value("tpot_s", at.pick(at.load.tpot_s), "s"),
+            Value("steps", at.pick(at.replica.steps), "", "of a request: those of its prompt, and those that decode"),
+            Value("step_s", at.pick(at.load.tpot_s) * at.replica.tokens_per_step, "s", "served_step * pace"),
         )
         by = places.name(batching.request_rate)
         steps.append(Step("a replica carries", formula_of(batching.request_rate), little, rate, "requests/s", by, "Little's law"))
@@ -72,13 +72,18 @@ def _replica(answer: Answer) -> list[Step]:
 
 def _mean_step(at: _At) -> list[Step]:
     chunk, traffic, running = at.replica.mean, at.replica.traffic, at.pick(at.replica.in_flight)
-    others = running - 1 if at.replica.closed else running
+    beside = at.pick(at.replica.decoding)
     share = at.pick(chunk.share)
     mean = float(batching.mean_step_s(at.decode_s, at.mixed_s, share))
-    each = f"{traffic.mean_new_tokens:,.0f} prompt tokens per {traffic.mean_output:,.0f} output tokens"
+    each = f"{traffic.mean_new_tokens:,.0f} prompt tokens per {traffic.mean_decode_steps:,.0f} decode steps"
     values = (
-        Value("decode_s", at.decode_s, "s", f"a step of {running:,.0f} requests that decode"),
-        Value("mixed_s", at.mixed_s, "s", f"a step with {at.pick(chunk.tokens):,.0f} prompt tokens beside {others:,.0f} requests"),
+        Value("decode_s", at.decode_s, "s", f"a step without prompt at {running:,.2f} requests in flight"),
+        Value(
+            "mixed_s",
+            at.mixed_s,
+            "s",
+            f"a step with {at.pick(chunk.tokens):,.0f} prompt tokens beside {beside:,.2f} requests that decode",
+        ),
         Value("share", share, "", f"of the steps carry prompt: {each}"),
     )
     steps = [Step("mean step", formula_of(batching.mean_step_s), values, mean, "s", places.name(batching.mean_step_s), at.sure)]
@@ -89,13 +94,16 @@ def _served(at: _At, mean: float, share: float) -> list[Step]:
     """What loaded servers make of the sum of steps, and TPOT from it."""
     replica, part = at.replica, at.part
     floors = [float(replica.step_s.floor[row][at.index]) for row in (0, 1)]  # type: ignore[index]
-    least = float(batching.least_s(mean, batching.mean_step_s(floors[0], floors[1], share), replica.best))
+    least = float(batching.least_s(mean, batching.mean_step_s(floors[0], floors[1], share), replica.effect.best))
     served = (
         Value("mean_s", mean, "s"),
-        Value("effect", replica.effect, "", f"{at.composition}: fitted on served requests, applied once, here"),
+        Value("effect", replica.effect.factor, "", f"{at.composition}: fitted on served requests, applied once, here"),
         Value("alone_s", float(getattr(replica.alone_s, part)[0]), "s", "the step of one request alone"),
         Value(
-            "least_s", least, "s", f"at most the floor of the mean step over {replica.best:.3g}, the largest share that was reached"
+            "least_s",
+            least,
+            "s",
+            f"at most the floor of the mean step over {replica.effect.best:.3g}, the largest share that was reached",
         ),
     )
     pace = Value("pace", replica.pace, "", "layers of the largest pipeline stage over the mean")
@@ -111,10 +119,12 @@ def _served(at: _At, mean: float, share: float) -> list[Step]:
 
 def _prefill_limit(at: _At, budget: int) -> Step:
     filled = at.pick(at.replica.served_s(at.part, 2, at.full_s, at.replica.step_s.floor[2][at.index]))  # type: ignore[index]
+    groups = at.replica.stages * at.replica.data_ranks
+    each = f", over {groups} prompts at once" if groups > 1 else ""
     values = (
         Value("room", at.pick(at.replica.mean.room), "tokens", f"of the {budget:,} tokens of a step"),
         Value("prompt", at.replica.traffic.mean_new_tokens, "tokens"),
-        Value("full_s", filled * at.replica.pace / at.replica.stages, "s", "a step filled with prompt, under load"),
+        Value("full_s", filled / groups, "s", f"a step filled with prompt, under load{each}"),
     )
     by = places.name(batching.prefill_limit)
     return Step(
@@ -149,16 +159,14 @@ def _bill(answer: Answer) -> list[Step]:
                 f"of a replica within the objectives, at {answer.batch_limit:,} requests at once",
             ),
         )
-        found = float(math.ceil(demand.request_rate / (1 - demand.headroom) / option.most_rate - 1e-9))
-        if found == answer.replicas:
-            text = "ceil(request_rate / (1 - headroom) / most_rate - 1e-9)"
-            steps.append(Step("replicas", text, values, float(answer.replicas), "replicas"))
+        by = places.name(replicas_for)
+        steps.append(Step("replicas", formula_of(replicas_for), values, float(answer.replicas), "replicas", by))
     price = option.price
     if price is None or answer.usd_per_hour is None or answer.token_cost is None:
         return steps
     source = price.source if price.source == "given" else places.hardware(answer.deployment, "cloud_price_usd_per_hour", "value")
     each = (Value("price", price.usd_per_hour, "USD/h", f"{price.source}; {source}"), Value("gpus", float(answer.gpus), "GPUs"))
-    steps.append(Step("bill", "price * gpus", each, answer.usd_per_hour, "USD/h", places.name(cost.usd_per_hour)))
+    steps.append(Step("bill", formula_of(cost.usd_per_hour), each, answer.usd_per_hour, "USD/h", places.name(cost.usd_per_hour)))
     tokens = (
         Value("usd_hour", answer.usd_per_hour, "USD/h"),
         Value("tokens_per_s", answer.output_tokens_per_s, "tokens/s", "under this load"),

@@ -1,19 +1,20 @@
-"""A plan as records, rows and inputs; the page is in ``plan_page``."""
+"""A plan as records, rows and inputs; the page is in ``page``."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from calc.report.plan_page import page as page
-from calc.report.plan_page import verdict as verdict
+from calc.report.plan.page import page as page
+from calc.report.plan.page import verdict as verdict
 from calc.report.records import range_record, shortfall_record
 from calc.serving.launch.command import Launch, launch
+from calc.serving.load.answer import Answer
+from calc.serving.load.option import Option
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.front import Point, front
-from calc.serving.plan.option import Option
 from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
-from calc.serving.plan.search import Answer, Plan, Question
+from calc.serving.plan.search import Plan, Question
 from calc.serving.plan.space import Space
 
 
@@ -69,6 +70,9 @@ def split_record(option: Option, replicas: int) -> dict[str, Any]:
             for k in ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization")
         },
         **{k: found[k] for k in ("kv_cache_dtype", "engine", "engine_version")},
+        "decode_context_parallel_size": found["decode_context_parallel_size"],
+        "max_num_batched_tokens": option.deployment.memory.max_num_batched_tokens,
+        "asked_max_num_seqs": option.deployment.memory.max_num_seqs,
         "speculative_tokens": option.draft.tokens if option.draft else 0,
     }
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from calc.report import svg
-from calc.report.measured_scope import PARTS, base_words
+from calc.report.measured.scope import PARTS, base_words
 from calc.report.svg import LEFT, WIDTH
 from calc.units import format_seconds
 

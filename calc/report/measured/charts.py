@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calc.report import measured, svg
+from calc.report import svg
+from calc.report.measured import summary
 from calc.report.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Chart
 from calc.units import format_seconds
 
@@ -32,9 +33,11 @@ def everything(record: dict[str, Any]) -> list[dict[str, Any]]:
 def tip(row: dict[str, Any]) -> str:
     """What a marker tells when the pointer rests on it."""
     times = (
-        f"measured {format_seconds(row['measured_s'])} {measured.uncertainty(row)}\npredicted {format_seconds(row['predicted_s'])}"
+        f"measured {format_seconds(row['measured_s'])} {summary.uncertainty(row)}\npredicted {format_seconds(row['predicted_s'])}"
     )
-    return f"{row['operation']} ({row['phase']}) {measured.shape(row)}\n{times}, error {measured.signed(row['error'])}, {row['verdict']}"
+    return (
+        f"{row['operation']} ({row['phase']}) {summary.shape(row)}\n{times}, error {summary.signed(row['error'])}, {row['verdict']}"
+    )
 
 
 def _css(row: dict[str, Any], kind: str) -> str:

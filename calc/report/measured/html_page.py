@@ -6,8 +6,9 @@ import json
 from html import escape
 from typing import Any
 
-from calc.report import measured, measured_bars, measured_charts, measured_scope, svg
-from calc.report.measured_style import SCRIPT, STYLE
+from calc.report import svg
+from calc.report.measured import bars, charts, scope, summary
+from calc.report.measured.style import SCRIPT, STYLE
 from calc.units import format_percent, format_seconds
 
 _HEADERS = (
@@ -29,32 +30,32 @@ _LONG = 28  # characters; beyond them a cell is cut and tells the rest to the po
 
 def html(record: dict[str, Any]) -> str:
     """The page as text."""
-    title = measured.title(record)
+    title = summary.title(record)
     sections = [
         _headline(record),
         _worst(record),
-        _figure(measured_charts.roofline(record), "Roofline", measured_charts.ROOFLINE, record),
+        _figure(charts.roofline(record), "Roofline", charts.ROOFLINE, record),
         _figure(
-            measured_bars.composition(record),
+            bars.composition(record),
             "Where the time of a step goes",
             "Same scale within a phase; sums of kernels. The pointer tells figures.",
             record,
         ),
-        _figure(measured_bars.gaps(record), "Why a step takes what it takes", _GAPS, record),
+        _figure(bars.gaps(record), "Why a step takes what it takes", _GAPS, record),
         _figure(
-            measured_charts.agreement(record),
+            charts.agreement(record),
             "Predicted over measured",
-            f"{measured_charts.AGREEMENT} A click on a class hides it; the pointer tells figures.",
+            f"{charts.AGREEMENT} A click on a class hides it; the pointer tells figures.",
             record,
             _legend(record),
         ),
         _figure(
-            measured_charts.over_rows(record),
+            charts.over_rows(record),
             "Error over the rows of each projection",
             "Steps show tiles that do not fill.",
             record,
         ),
-        _figure(measured_charts.bandwidth(record), "Bandwidth over working set", "The plateau on the right is memory.", record),
+        _figure(charts.bandwidth(record), "Bandwidth over working set", "The plateau on the right is memory.", record),
         _scope(record),
         _classes(record),
         _operators(record),
@@ -76,10 +77,10 @@ def _headline(record: dict[str, Any]) -> str:
     for step in record["steps"]:
         if not step["measured_s"]:
             continue
-        said.append(measured.in_words(step))
+        said.append(summary.in_words(step))
         missing = f"<p>without {escape(', '.join(step['missing']))}</p>" if step["missing"] else ""
         cards.append(
-            f'<div class="card"><h3>{step["phase"]} step</h3><p class="big">{measured.signed(step["error"])}</p>'
+            f'<div class="card"><h3>{step["phase"]} step</h3><p class="big">{summary.signed(step["error"])}</p>'
             f"<p>measured {format_seconds(step['measured_s'])}<br>predicted {format_seconds(step['predicted_s'])}</p>{missing}</div>"
         )
     counts, basis = record["counts"], record["basis"]
@@ -104,7 +105,7 @@ def _worst(record: dict[str, Any]) -> str:
     if not worst:
         return ""
     return (
-        f'<p class="alarm"><strong>Worst case</strong>: {escape(worst["case_id"])}, error {measured.signed(worst["error"])}. '
+        f'<p class="alarm"><strong>Worst case</strong>: {escape(worst["case_id"])}, error {summary.signed(worst["error"])}. '
         f"Likely reason: {escape(worst['reason'])}.</p>"
     )
 
@@ -112,13 +113,13 @@ def _worst(record: dict[str, Any]) -> str:
 def _figure(picture: str | None, title: str, caption: str, record: dict[str, Any], legend: str = "") -> str:
     if picture is None:
         return ""
-    scope = f"{measured.title(record)}. Error bars: {measured.rounds_text(record)}."
+    scope = f"{summary.title(record)}. Error bars: {summary.rounds_text(record)}."
     return f"<figure><h2>{escape(title)}</h2>{legend}{picture}<figcaption>{escape(caption)} {escape(scope)}</figcaption></figure>"
 
 
 def _samples(record: dict[str, Any]) -> str:
     """The worst case and the heaviest ones, sample by sample."""
-    parts = [(case["case_id"], picture) for case in record["samples"] if (picture := measured_charts.samples(case))]
+    parts = [(case["case_id"], picture) for case in record["samples"] if (picture := charts.samples(case))]
     shown = "".join(f"<figure><h3>{escape(i)}</h3>{picture}</figure>" for i, picture in parts)
     note = "The worst case and those that take most of a step. Above: clock and power where they were watched, samples set aside."
     return f"<details><summary>Samples, round by round</summary><p>{note}</p>{shown}</details>" if shown else ""
@@ -129,13 +130,13 @@ def _links(record: dict[str, Any]) -> str:
     if not links:
         return ""
     return f"<h2>Collectives over {links['ranks']} ranks, {escape(links['backend'])}</h2>" + table(
-        measured.LINKS, measured.links(record)
+        summary.LINKS, summary.links(record)
     )
 
 
 def _legend(record: dict[str, Any]) -> str:
     """One button per class."""
-    classes = sorted({r["class"] for r in measured_charts.everything(record)})
+    classes = sorted({r["class"] for r in charts.everything(record)})
     marks = "".join(
         f'<button type="button" class="pick" data-class="c-{escape(c)}" aria-pressed="true">'
         f'<svg viewBox="0 0 14 14" width="14" height="14">{svg.glyph(7, 7, "circle", f"dot c-{escape(c)}")}</svg>{escape(c)}</button>'
@@ -165,10 +166,10 @@ def _operators(record: dict[str, Any]) -> str:
     for row in (*record["rows"], *record["further"]):
         share = row["count"] * row["measured_s"] / totals[row["phase"]] if row["count"] and row["measured_s"] else None
         gap = row["gap"] or {}
-        times = [(row["measured_s"], format_seconds(row["measured_s"])), (None, measured.uncertainty(row))]
-        times += [(row["predicted_s"], format_seconds(row["predicted_s"])), (row["error"], measured.signed(row["error"]))]
-        parts = [(gap.get(k), format_seconds(gap.get(k))) for k in measured_scope.PARTS]
-        words = [row["operation"], row["phase"], row["class"], measured.shape(row), row["bound"] or "-", row["status"]]
+        times = [(row["measured_s"], format_seconds(row["measured_s"])), (None, summary.uncertainty(row))]
+        times += [(row["predicted_s"], format_seconds(row["predicted_s"])), (row["error"], summary.signed(row["error"]))]
+        parts = [(gap.get(k), format_seconds(gap.get(k))) for k in scope.PARTS]
+        words = [row["operation"], row["phase"], row["class"], summary.shape(row), row["bound"] or "-", row["status"]]
         cells.append(
             [(None, w) for w in words]
             + [(row["count"], str(row["count"] or "-"))]
@@ -199,15 +200,15 @@ def table(headers: tuple[str, ...], rows: list[Any]) -> str:
 
 def _scope(record: dict[str, Any]) -> str:
     """What was measured and what not, and on which ceilings the predictions rest."""
-    rows = [[*row[:-1], (None, row[-1], True)] for row in measured_scope.scope(record)]
+    rows = [[*row[:-1], (None, row[-1], True)] for row in scope.scope(record)]
     rows.append(["both", "outside of the model", "-", "0", "0", (None, _OUTSIDE, True)])
-    ceilings = table(measured_scope.CEILINGS, measured_scope.ceilings(record))
-    return f"<h2>What was measured, and what not</h2>{table(measured_scope.SCOPE, rows)}<h3>Ceilings of this device</h3>{ceilings}"
+    ceilings = table(scope.CEILINGS, scope.ceilings(record))
+    return f"<h2>What was measured, and what not</h2>{table(scope.SCOPE, rows)}<h3>Ceilings of this device</h3>{ceilings}"
 
 
 def _notes(record: dict[str, Any]) -> str:
     """How it was measured, what was left out, and on what."""
-    said = "".join(f"<li>{escape(w)}</li>" for w in measured.words(record))
+    said = "".join(f"<li>{escape(w)}</li>" for w in summary.words(record))
     left = "".join(f"<li>{escape(w)}</li>" for w in record["left_out"])
     noted = "".join(f"<li>{escape(w['code'])}: {escape(w['message'])}</li>" for w in record["warnings"])
     environment = escape(json.dumps(record["environment"], indent=1, ensure_ascii=False))

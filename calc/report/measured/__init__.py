@@ -1,0 +1,1 @@
+"""Measured against predicted: tables, charts, one page of HTML, one picture."""

@@ -1,0 +1,1 @@
+"""A plan: records and their schema, the page, prefill and decode apart."""
