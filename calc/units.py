@@ -185,6 +185,11 @@ def format_parameters(value: SupportsFloat | None) -> str:
     return _scaled(float(value), ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, "")), 4).strip()
 
 
+def format_count(count: int, noun: str) -> str:
+    """``1 draft``, ``3 drafts``: the noun takes an s for any number but one."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def format_percent(value: SupportsFloat | None, digits: int = 3) -> str:
     """A share of one as percent."""
     return "-" if value is None else f"{_digits(float(value) * 100, digits)} %"

@@ -13,7 +13,7 @@ from calc.serving.phase import Phase
 from calc.serving.speculation import Speculation
 from calc.serving.speculative_round import Round
 from calc.timing.step_time import Range
-from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds, format_traffic
+from calc.units import format_bytes, format_count, format_flops, format_number, format_percent, format_seconds, format_traffic
 
 if TYPE_CHECKING:
     from calc.serving.load.steady_state import ServedLoad
@@ -211,9 +211,9 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
 
 def _round_rows(found: Round) -> list[list[str]]:
     """What a round of drafts takes where no acceptance says how many tokens it is worth."""
-    drafts = f"{found.drafts} drafts of {format_seconds(found.draft.time_s.expected)}, " if found.draft else ""
+    drafts = f"{format_count(found.drafts, 'draft')} of {format_seconds(found.draft.time_s.expected)}, " if found.draft else ""
     parts = f"{drafts}check {format_seconds(found.verify.time_s.expected)}; --acceptance gives its tokens"
-    return [[f"round, {found.drafts} drafts", spread(found.time_s)], ["", parts]]
+    return [[f"round, {format_count(found.drafts, 'draft')}", spread(found.time_s)], ["", parts]]
 
 
 def load_rows(load: ServedLoad) -> list[list[str]]:
@@ -246,9 +246,13 @@ def speculation_rows(found: Speculation) -> list[list[str]]:
         return [["speculation", "not answered"]]
     draft = found.draft
     gain = f"{format_number(found.speedup, 3)} x as fast as plain decode"
-    best = f"best: {found.best_drafts} drafts, {format_number(found.best_speedup, 3)} x" if found.best_drafts else "best: no drafts"
+    best = (
+        f"best: {format_count(found.best_drafts, 'draft')}, {format_number(found.best_speedup, 3)} x"
+        if found.best_drafts
+        else "best: no drafts"
+    )
     return [
-        [f"TPOT, {draft.tokens} drafts", f"{spread(found.tpot_s)}, {gain}"],
+        [f"TPOT, {format_count(draft.tokens, 'draft')}", f"{spread(found.tpot_s)}, {gain}"],
         [
             "",
             f"{draft.name}: {format_number(found.tokens_per_round, 3)} tokens a round; a draft takes "

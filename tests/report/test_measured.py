@@ -106,7 +106,7 @@ def test_host_copies_are_not_held_against_the_memory():
 
 
 def test_words_for_people():
-    assert summary.in_words(record()["steps"][1]).endswith("promised 720 µs, 10.0 % less.")
+    assert summary.in_words(record()["steps"][1]).endswith("predicted 720 µs, 10.0 % less.")
     assert "not every operator" in summary.in_words(record()["steps"][1] | {"error": None})
     assert any("3 cases were power limited" in w for w in summary.words(record([row(labels=["power_limited"])] * 3)))
 

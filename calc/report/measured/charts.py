@@ -76,11 +76,11 @@ def roofline(record: dict[str, Any]) -> str | None:
         key += 18
     for row in rows:
         intensity = row["flops"] / row["bytes"]
-        reached, promised = (row["flops"] / row[k] for k in ("measured_s", "predicted_s"))
-        chart.line([(intensity, reached), (intensity, promised)], "joint")
+        reached, predicted = (row["flops"] / row[k] for k in ("measured_s", "predicted_s"))
+        chart.line([(intensity, reached), (intensity, predicted)], "joint")
         if row["interval_s"]:
             chart.bar(intensity, row["flops"] / row["interval_s"][1], row["flops"] / row["interval_s"][0], _css(row, "error"))
-        chart.marker(intensity, promised, SHAPES[row["phase"]], _css(row, "hollow"), tip(row))
+        chart.marker(intensity, predicted, SHAPES[row["phase"]], _css(row, "hollow"), tip(row))
         chart.marker(intensity, reached, SHAPES[row["phase"]], _css(row, "filled"), tip(row), 4)
     _name(chart, [(r["flops"] / r["bytes"], r["flops"] / r["measured_s"], r["operation"]) for r in _heaviest(record, rows)])
     return chart.svg()
@@ -122,8 +122,8 @@ def agreement(record: dict[str, Any], *, legend: bool = False) -> str | None:
         chart.band([(e, 1 + width) for e in across], [(e, 1 / (1 + width)) for e in across], css)
     chart.line([(e, 1.0) for e in across], "solid")
     chart.text(x.end - 4, y.at(1.25) - 4, "10 %, 25 %", "", "end")
-    chart.text(x.start + 6, TOP + 14, "above 1: promised slower than measured", "label")
-    chart.text(x.start + 6, y.start - 8, "below 1: promised faster than measured", "label")
+    chart.text(x.start + 6, TOP + 14, "above 1: predicted slower than measured", "label")
+    chart.text(x.start + 6, y.start - 8, "below 1: predicted faster than measured", "label")
     for row, ratio in zip(rows, ratios, strict=True):
         if row["interval_s"]:
             slow, fast = row["interval_s"][1], row["interval_s"][0]

@@ -90,7 +90,7 @@ def _headline(record: dict[str, Any]) -> str:
         f"{counts['unreliable']} unreliable</p></div>"
     )
     kind = f'<p class="kind"><strong>{escape(basis["kind"])}</strong>: {escape(basis["words"])}. '
-    kind += "error = predicted / measured - 1; positive: roofcast promised slower than it is.</p>"
+    kind += "error = predicted / measured - 1; positive: predicted slower than it is.</p>"
     alarm = "".join(f'<p class="alarm">Noisy as a whole: {escape(why)}</p>' for why in record["noisy"])
     if counts["cases"] and counts["judged"] < 0.8 * counts["cases"]:
         alarm += '<p class="alarm">Fewer than 80 % of the cases can be judged: take nothing from this run but its shape.</p>'

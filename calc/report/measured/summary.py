@@ -73,7 +73,7 @@ def rounds_text(record: dict[str, Any]) -> str:
 
 
 def in_words(step: dict[str, Any]) -> str:
-    """``A decode step takes 277 ms here; roofcast promised 217 ms, 21.6 % less.``"""
+    """``A decode step takes 277 ms here; roofcast predicted 217 ms, 21.6 % less.``"""
     measured = f"A {step['phase']} step takes {format_seconds(step['measured_s'])} here"
     if step["error"] is None:
         return f"{measured}; not every operator has a prediction."
@@ -82,7 +82,7 @@ def in_words(step: dict[str, Any]) -> str:
         if abs(step["error"]) < 0.0005
         else f"{100 * abs(step['error']):.1f} % {'more' if step['error'] > 0 else 'less'}"
     )
-    return f"{measured}; roofcast promised {format_seconds(step['predicted_s'])}, {apart}."
+    return f"{measured}; roofcast predicted {format_seconds(step['predicted_s'])}, {apart}."
 
 
 def words(record: dict[str, Any]) -> list[str]:
@@ -91,7 +91,7 @@ def words(record: dict[str, Any]) -> list[str]:
     basis = record["basis"]
     found = [
         f"{basis['kind']}: {basis['words']}.",
-        "error = predicted / measured - 1; positive: roofcast promised slower than it is.",
+        "error = predicted / measured - 1; positive: roofcast predicted slower than it is.",
         f"Batch {settings.get('batch_size')}, prompt {settings.get('input_len')} tokens, context {settings.get('context_len')}; "
         f"intervals: {rounds_text(record)}; cold weights and KV, sustained load.",
         CONTENT,

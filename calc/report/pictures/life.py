@@ -9,7 +9,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.life import Life
 from calc.serving.request import Workload
 from calc.serving.speculation import Speculation
-from calc.units import format_number, format_percent, format_seconds
+from calc.units import format_count, format_number, format_percent, format_seconds
 
 #: Points of a line, and chunks of a prompt that have a part of the timeline of their own.
 _POINTS, _CHUNKS = 97, 4
@@ -97,7 +97,7 @@ def _latency(life: Life, chunked: ChunkedPrefill | None, speculation: Speculatio
         rules.append(Rule("y", seconds * scale, f"a step that carries a chunk of another prompt: {format_seconds(seconds)}"))
     if speculation and speculation.tpot_s.expected is not None:
         seconds, drafts = float(speculation.tpot_s.expected), speculation.draft.tokens
-        rules.append(Rule("y", seconds * scale, f"mean with {drafts} drafts a round: {format_seconds(seconds)}"))
+        rules.append(Rule("y", seconds * scale, f"mean with {format_count(drafts, 'draft')} a round: {format_seconds(seconds)}"))
     first, last = life.latency_s[picks[0]], life.latency_s[picks[-1]]
     return Chart(
         f"Time between tokens: {format_seconds(first)} at the first, {format_seconds(last)} at the last",

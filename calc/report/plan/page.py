@@ -210,7 +210,7 @@ def reason(shortfall: Shortfall, *, beyond: bool = False) -> str:
         "weights": f"weights and activations {format_bytes(found)} > {format_bytes(limit)} per GPU",
         "kv_cache": f"KV cache for {format_number(found, 3)} of {format_number(limit, 4)} requests",
         "batch_limit": f"max_num_seqs lets {format_number(found, 4)} of {format_number(limit, 4)} requests run",
-        "request_rate": f"carries {format_number(found, 3)} of {format_number(limit, 3)} requests/s"
+        "request_rate": f"carries {format_number(found, 3)} of {format_number(limit, 3)} requests/s, headroom left free"
         + (f", limited by {_LIMITS[shortfall.because]}" if shortfall.because else ""),
     }.get(shortfall.kind, shortfall.kind)
 
