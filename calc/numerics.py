@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 
 from calc.errors import UnknownNameError, UsageError, did_you_mean
 
-#: Types a device may have a dense matrix rate for, as named in hardware profiles.
-COMPUTE_TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4")
-
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:

@@ -77,7 +77,7 @@ def _add(new: Rule) -> None:
 
 def load() -> None:
     """Import every module that registers rules."""
-    from calc.checks import efficiency_rules, file_rules, hardware_rules, library_rules, model_rules  # noqa: F401
+    from calc.checks import collection_rules, efficiency_rules, file_rules, hardware_rules, model_rules  # noqa: F401
 
 
 def rules() -> list[Rule]:

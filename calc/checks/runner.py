@@ -140,7 +140,7 @@ def _run(state: _State, checks: Iterable[tuple[Rule, Callable[[Any], Iterable[An
 
 
 def _check_library(states: list[_State], *, bundled: bool) -> None:
-    from calc.checks.library_rules import Library
+    from calc.checks.collection_rules import Library
 
     by_path = {id(s.subject): s for s in states}
     library = Library([s.subject for s in states if s.subject.profile is not None], {} if bundled else _bundled_names(states))

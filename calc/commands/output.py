@@ -117,7 +117,7 @@ def _draw(options: dict[str, Any], kind: str, picture: Callable[[], Picture | No
 
     if picture is None:
         raise UsageError(f"this command draws no picture: {options.get('output')}", "use a suffix of " + ", ".join(_SUFFIXES))
-    draw.library()
+    draw.converter()
     made = picture()
     if made is None or not made.panels:
         raise NoAnswerError(_NOTHING, "`roofcast capacity` draws what does not fit; else ask for a deployment that fits")

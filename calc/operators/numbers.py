@@ -12,8 +12,6 @@ from calc.numerics import CacheFormat, NumberFormat, cache_format, weight_format
 QUANTISED_ROLES = ("attention", "linear_attention", "feed_forward", "experts", "shared_experts")
 WHOLE_MODEL_ROLES = (*QUANTISED_ROLES, "embedding", "lm_head")
 
-_COMPUTE_FALLBACK = {"fp8": "fp8", "int8": "int8", "fp4": "fp4"}
-
 
 @dataclass(frozen=True)
 class NumberPlan:

@@ -236,7 +236,6 @@ Mixer = (
     | RgLru
     | ShortConvolution
 )
-SoftmaxAttention = FullAttention | SlidingAttention | ChunkedAttention
 
 # --- feed-forward parts ------------------------------------------------------------------------------------------------------
 

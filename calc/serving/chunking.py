@@ -16,10 +16,11 @@ from calc.serving.deployment import Deployment
 from calc.serving.flow import one_pass
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload
+from calc.timing.setting import OTHER_MICRO_BATCH
 from calc.timing.step_time import NO_TIME, Range
 
 #: Tokens of a step where the engine states no limit (vLLM's default for serving on large devices).
-USUAL_STEP_TOKENS = 8192
+USUAL_STEP_TOKENS = OTHER_MICRO_BATCH
 #: Most steps that a prompt may be cut into.
 MAX_CHUNKS = 4096
 

@@ -12,10 +12,11 @@ from calc.operators import work
 from calc.serving.deployment import Deployment
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload
+from calc.timing.step_time import Range
 
 #: Output tokens evaluated one by one; longer outputs are sampled evenly (the step time is piecewise affine in the context).
 MAX_POINTS = 4096
-_PARTS = ("floor", "low", "expected", "high")
+_PARTS = Range.PARTS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from calc.arrays import Number, ceil_div, divide, is_plain, maximum, minimum, where
+from calc.arrays import Number, divide, maximum, minimum, where
 from calc.errors import UsageError
 from calc.formula import formula
 from calc.memory import host
@@ -19,6 +19,7 @@ from calc.operators.operator import Operator
 from calc.operators.work import Work
 from calc.profiles.hardware import HardwareProfile
 from calc.serving.deployment import Deployment
+from calc.timing import pipeline
 from calc.timing.roofline import Bounds
 from calc.timing.step_time import OperatorTime, Range, StepTime
 
@@ -169,10 +170,7 @@ def by_part(link_s: Number) -> dict[str, Number]:
 
 def _passes(deployment: Deployment, work: Work) -> Number:
     """Passes of the model that the tokens of a step take: weights cross once in each."""
-    if work.phase == "decode":
-        return 1
-    tokens, size = work.tokens, deployment.setting.micro_batch
-    return maximum(ceil_div(tokens, size) if is_plain(tokens) else -((-tokens) // size), 1)
+    return 1 if work.phase == "decode" else pipeline.prompt_micro_batches(work.tokens, deployment.setting.micro_batch)
 
 
 def _bytes(operators: Sequence[Operator], shares: dict[str, float], names: tuple[str, ...]) -> Number:

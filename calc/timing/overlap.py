@@ -68,7 +68,7 @@ def overlapped(timed: StepTime, overlap: Overlap, silent: StepTime) -> StepTime:
     all_hidden = (old.expected - hideable) * divide(alone.low, alone.expected)
     low = minimum(maximum((1 - overlap.best) * old.low + overlap.best * all_hidden, floor), expected)
     times = Range(floor, low, expected, high, old.evidence)
-    hidden = {part: getattr(old, part) - getattr(times, part) for part in ("floor", "low", "expected", "high")}
+    hidden = {part: getattr(old, part) - getattr(times, part) for part in Range.PARTS}
     terms = dict(timed.terms_s or {})
     if "collective" in terms:
         terms["collective"] = terms["collective"] - hidden["expected"]

@@ -24,20 +24,6 @@ _PIPELINE_TOKENS = 2048
 #: llama.cpp mul_mat_id): they cross no memory of their own.
 _INSIDE_PRODUCTS = ("moe_permute", "moe_combine")
 
-TERMS = (
-    "decode.weights",
-    "decode.kv",
-    "decode.fixed",
-    "decode.compute",
-    "decode.sequences",
-    "prefill.linear",
-    "prefill.attention",
-    "prefill.weights",
-    "prefill.activations",
-    "prefill.fixed",
-    "prefill.tiles",
-    "collective",
-)
 Sizes = dict[str, Number]
 
 

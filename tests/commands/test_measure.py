@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from calc.measure import run_reader
-from tests.support.cli import ROOT, environment, run
+from tests.support.cli import ROOT, drained, environment, run
 
 #: The command with a device that lives in its own time and takes DELAY seconds of ours for each batch of samples.
 PROGRAM = """
@@ -50,21 +50,6 @@ def start(*arguments: str, delay: float = 0.0, **streams) -> subprocess.Popen:
     code = PROGRAM.replace("DELAY", str(delay))
     env = environment(TERM="xterm-256color", COLUMNS="100", LINES="20") | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, env=env, cwd=ROOT, **streams)
-
-
-def drained(reader: int) -> bytes:
-    """All that comes from a terminal until it is closed."""
-    chunks = []
-    while True:
-        try:
-            chunk = os.read(reader, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    os.close(reader)
-    return b"".join(chunks)
 
 
 def until(words: bytes, read: Callable[[], bytes]) -> bytes:

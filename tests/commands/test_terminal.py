@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.cli import ROOT, answered, environment, run
+from tests.support.cli import ROOT, answered, drained, environment, run
 
 PAIR = ("llama-3.1-8b", "h100-sxm5-80gb")
 COMMANDS = (
@@ -34,19 +34,10 @@ def on_a_terminal(*arguments: str, **env: str) -> str:
         [*MAIN, *arguments], stdout=writer, stderr=subprocess.PIPE, env=environment(**({"TERM": "xterm-256color"} | env)), cwd=ROOT
     )
     os.close(writer)
-    chunks = []
-    while True:
-        try:
-            chunk = os.read(reader, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    os.close(reader)
+    written = drained(reader)
     process.stderr.close()
     assert process.wait(60) == 0
-    return b"".join(chunks).decode()
+    return written.decode()
 
 
 # --- streams ------------------------------------------------------------------------------------------------------------------

@@ -83,3 +83,18 @@ def answered(*arguments: str) -> Outcome:
     outcome = run(*arguments)
     assert outcome.code == 0, f"{' '.join(arguments)}: exit {outcome.code}: {outcome.stderr}"
     return outcome
+
+
+def drained(reader: int) -> bytes:
+    """All that comes from a terminal until it is closed."""
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(reader, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(reader)
+    return b"".join(chunks)

@@ -11,7 +11,7 @@ from typing import Any
 
 from calc.measure.cases.operators import Case
 from calc.measure.kernels.kernel import Call, Kernel
-from calc.measure.kernels.torch_module import is_out_of_memory
+from calc.measure.kernels.torch_module import refusal
 from calc.measure.kernels.workspace import Workspace
 from calc.operators.routing import inclusion_probabilities
 
@@ -71,10 +71,4 @@ def _grouped(space: Workspace, hidden: Any, weights: list[Any], ends: list[int])
         return None
     offsets = space.torch.tensor(ends, dtype=space.torch.int32, device=space.facts.torch_name)
     calls: list[Call] = [partial(function, hidden, w.transpose(1, 2), offs=offsets) for w in weights]
-    try:
-        calls[0]()
-    except (RuntimeError, TypeError, ValueError) as declined:
-        if is_out_of_memory(declined):
-            raise
-        return None
-    return calls
+    return None if refusal(calls[0]) else calls

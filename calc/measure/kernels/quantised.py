@@ -15,7 +15,7 @@ from calc.measure.cases.operators import Case
 from calc.measure.device.device import DeviceFacts
 from calc.measure.kernels.experts import loads, routing_words
 from calc.measure.kernels.kernel import SLICE, Call, Kernel
-from calc.measure.kernels.torch_module import is_out_of_memory
+from calc.measure.kernels.torch_module import refusal
 from calc.measure.kernels.workspace import DEVIATIONS_IN_RANGE, RANGE, Workspace
 from calc.measure.runner import NotAvailable
 
@@ -165,13 +165,7 @@ def _grouped(space: Workspace, rows: Any, weights: list[Any], unit: float, ends:
     calls: list[Call] = [
         partial(function, rows, w.transpose(1, 2), own, kinds.RowWise, other, kinds.RowWise, offs=offsets) for w in weights
     ]
-    try:
-        calls[0]()
-    except (RuntimeError, TypeError, ValueError) as declined:
-        if is_out_of_memory(declined):
-            raise
-        return None
-    return calls
+    return None if refusal(calls[0]) else calls
 
 
 def _first_recipe(space: Workspace, rows: Any, weight: Any, unit: float, wanted: str) -> tuple[Callable[[Any, Any], Any], str]:
@@ -180,7 +174,7 @@ def _first_recipe(space: Workspace, rows: Any, weight: Any, unit: float, wanted:
     found = scaled_product(space.torch)
     if found is None:
         raise NotAvailable(f"torch {space.torch.__version__} has no scaled product")
-    fault = "none is known"
+    fault: str | None = None
     for recipe in _RECIPES[wanted]:
         own = _scales(space, rows.shape, DEVIATIONS_IN_RANGE / RANGE["fp8"], recipe, weight=False)
         other = _scales(space, weight.shape, unit, recipe, weight=True)
@@ -188,13 +182,9 @@ def _first_recipe(space: Workspace, rows: Any, weight: Any, unit: float, wanted:
         def product(a: Any, b: Any, own: Any = own, other: Any = other, recipe: str = recipe) -> Any:
             return found(a, b, own if recipe == "tensor" else own[: a.shape[0]], other, recipe, space.torch_dtype)
 
-        try:
-            product(rows, weight.t())
+        fault = refusal(partial(product, rows, weight.t()))
+        if fault is None:
             return product, recipe
-        except (RuntimeError, TypeError, ValueError) as declined:
-            if is_out_of_memory(declined):
-                raise
-            fault = (str(declined).splitlines() or [type(declined).__name__])[0]
     raise NotAvailable(f"no scaled product takes this shape: {fault}")
 
 

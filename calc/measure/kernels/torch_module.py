@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -34,3 +35,14 @@ def is_out_of_memory(fault: BaseException) -> bool:
     return isinstance(fault, RuntimeError) and any(
         words in text for words in ("not enough memory", "can't allocate memory", "out of memory")
     )
+
+
+def refusal(call: Callable[[], Any]) -> str | None:
+    """What this torch or device says against a call, in one line; None where it takes it. Memory that ran out is no refusal: raised."""
+    try:
+        call()
+    except (RuntimeError, TypeError, ValueError) as declined:
+        if is_out_of_memory(declined):
+            raise
+        return (str(declined).splitlines() or [type(declined).__name__])[0]
+    return None

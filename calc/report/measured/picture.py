@@ -41,7 +41,7 @@ def svg(record: dict[str, Any], theme: str = "light") -> str:
 
 def png(record: dict[str, Any], theme: str = "light") -> bytes:
     """The same as pixels. Needs vl-convert (extra ``plot``)."""
-    convert = draw.library()
+    convert = draw.converter()
     return bytes(convert.svg_to_png(svg(record, theme), scale=draw.SCALE))
 
 

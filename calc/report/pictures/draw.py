@@ -46,7 +46,7 @@ draw();
 """
 
 
-def library() -> ModuleType:
+def converter() -> ModuleType:
     """vl-convert, or a UsageError that says how to install it."""
     try:
         import vl_convert
@@ -58,7 +58,7 @@ def library() -> ModuleType:
 
 def draw(picture: Picture, kind: str, theme: str = "light") -> bytes:
     """The picture as ``png``, ``svg`` or ``html``. HTML follows the reader's preference whatever the theme."""
-    convert = library()
+    convert = converter()
     if kind == "html":
         return _page(picture, convert).encode("utf-8")
     spec = specification(picture, THEMES[theme])

@@ -16,7 +16,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _HEIGHT = 18
 
 
-def library() -> ModuleType:
+def plotter() -> ModuleType:
     """plotille, or a UsageError that says how to install it."""
     try:
         import plotille
@@ -59,7 +59,7 @@ def _ticks(axis: Axis) -> object:
 
 
 def _chart(chart: Chart, width: int) -> str:
-    plotille = library()
+    plotille = plotter()
     figure = plotille.Figure()
     figure.width, figure.height = max(30, width - 24), _HEIGHT
     figure.color_mode, figure.with_colors, figure.origin = "names", False, False

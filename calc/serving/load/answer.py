@@ -59,7 +59,7 @@ def answer(option: Option, replicas: int) -> Answer:
     assert at is not None
     assert best is not None
     demand, traffic, load = option.rules.demand, option.rules.traffic, option.load
-    ends = {part: option.replica.at(part) for part in ("floor", "low", "expected", "high")}
+    ends = {part: option.replica.at(part) for part in Range.PARTS}
 
     def spread(name: str) -> Range:
         # Waits do not grow with the step alone, so an end of the range may overtake its neighbour.
