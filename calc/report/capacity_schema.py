@@ -47,7 +47,7 @@ MEMORY = {
     "capacity_bytes_per_gpu": integer("Total memory of a GPU as the engine sees it."),
     "used_bytes_per_gpu": integer("Weights, activations, runtime, graphs and the ideal cache of the workload."),
     "terms": listed(TERM),
-    "too_large": text("The term that does not fit (only when it does not)."),
+    "too_large": text("The term that does not fit, or max_num_seqs (only when it does not)."),
     "largest_batch": integer("Largest batch at this length that fits (only when it does not)."),
     "largest_context": integer("Longest context at this batch that fits (only when it does not)."),
     "missing_bytes_per_gpu": integer("Weights that would have to go, by the engine's law (only when it does not fit)."),

@@ -90,9 +90,11 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
         f"Does not fit: {format_bytes(fit.used_bytes_per_gpu)} needed of {format_bytes(fit.capacity_bytes_per_gpu)} per GPU, "
         f"so no speed is given."
     ]
-    if fit.too_large != "weights" and sizes["kv_cache_needed"] <= sizes["kv_cache"] and fit.largest_batch:
-        at_once = f"The engine runs at most {fit.largest_batch:,} of {batch_size:,} requests at once (max_num_seqs)"
-        return ["Does not fit, so no speed is given.", f"{at_once}; memory would hold them."]
+    if fit.too_large == "max_num_seqs":
+        return [
+            "Does not fit, so no speed is given.",
+            f"The engine runs at most {fit.largest_batch or 0:,} of {batch_size:,} requests at once: --max-num-seqs raises that.",
+        ]
     if fit.too_large == "weights":
         lines.append(
             f"The weights alone take {format_bytes(sizes['weights'])}: use more GPUs (-tp), a smaller format (-q) or a larger device."

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a workload fits. When it does not, ``too_large`` names the term, and the largest batch (at this length) and the
-    longest context (at this batch) that do fit are offered; ``host_stream_s`` is what the ``missing_bytes_per_gpu`` would take over the
-    host link, once a step, if weights were left in host memory; steps of ``host_hidden_tokens`` or more hide it behind their products.
-    None: no link is known."""
+    """Whether a workload fits. When it does not, ``too_large`` names the term (or ``max_num_seqs``), and the largest batch (at this
+    length) and the longest context (at this batch) that do fit are offered; ``host_stream_s`` is what the ``missing_bytes_per_gpu``
+    would take over the host link, once a step, if weights were left in host memory; steps of ``host_hidden_tokens`` or more hide it
+    behind their products. None: no link is known."""
 
     fits: bool
     capacity_bytes_per_gpu: int
@@ -82,6 +82,13 @@ class Roofline:
     round: Round | None = None  # where drafts are asked for and decode is shown
 
 
+def _too_large(held: Capacity, sequences: int) -> str:
+    """What keeps more than ``sequences`` requests from running: weights, the engine's limit of sequences, or the cache."""
+    if not held.loaded:
+        return "weights"
+    return "max_num_seqs" if held.sequence_limit is not None and sequences >= held.sequence_limit else "kv_cache"
+
+
 def capacity(deployment: Deployment) -> Capacity:
     """What the deployment's engine makes of its memory."""
     return deployment.engine.capacity(deployment.question())
@@ -101,7 +108,7 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     terms = (*held.terms, Term("kv_cache_needed", needed, "ideal bytes of the workload"))
     if held.loaded and sequences >= workload.batch_size:
         return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
-    too_large = "kv_cache" if held.loaded else "weights"
+    too_large = _too_large(held, sequences)
     longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if held.loaded else 0
     missing = held.ruling.missing_bytes(held.share, needed)
     streamed, hidden = _streaming(deployment, missing, held.weights_bytes_per_gpu)

@@ -461,3 +461,11 @@ def test_every_command_of_the_help_has_a_help_of_its_own():
     text = answered("--help").stdout
     commands = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip() and line.startswith("  ")]
     assert {"estimate", "roofline", "capacity", "measure", "models", "hardware", "check", "schema", "env"} <= set(commands)
+
+
+def test_a_batch_beyond_the_limit_of_sequences_is_not_called_a_lack_of_memory():
+    words = ("estimate", "llama-3.1-8b", "h100-sxm5-80gb", "-b", "2000", "-i", "128", "--output-len", "32")
+    found = run(*words, "--json")
+    assert found.code == 1
+    assert found.json["results"]["memory"]["too_large"] == "max_num_seqs"
+    assert "at most 1,024 of 2,000 requests" in " ".join(run(*words).stdout.split())
