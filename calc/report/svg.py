@@ -42,7 +42,11 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Powers of the base (1, 2 and 5 times those of ten where there are few), or about six round steps."""
+        """Powers of the base (1, 2 and 5 times those of ten where there are few), or about six round steps; a step that rounding puts
+        just beyond an end lies on it."""
+        return [min(max(v, self.low), self.high) for v in self._steps()]
+
+    def _steps(self) -> list[float]:
         if self.log and self.high > 4 * self.low:
             first, last = (math.log(v, self.base) for v in (self.low, self.high))
             if self.base == 10 and last - first < 2:
