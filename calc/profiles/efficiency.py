@@ -54,6 +54,14 @@ class Correction(Strict, frozen=True, kw_only=True):
     factor: Share
 
 
+class Threads(Strict, frozen=True, kw_only=True):
+    """How a host spreads a call that works row by row: each thread takes ``grain`` elements (rows times columns) or more, and
+    ``enough`` threads reach the bandwidth."""
+
+    grain: Annotated[float, msgspec.Meta(gt=0)]
+    enough: Annotated[float, msgspec.Meta(ge=1, le=1e6)]
+
+
 class Factor(Strict, frozen=True, kw_only=True):
     """Efficiencies of operators of ``operator_classes`` (empty: all others).
 
@@ -73,6 +81,7 @@ class Factor(Strict, frozen=True, kw_only=True):
     launch_s: Latency = Latency(low=0, expected=0, high=0, n=0)
     message_s: Latency = Latency(low=0, expected=0, high=0, n=0)
     knee: Annotated[float, msgspec.Meta(ge=1, le=64)] | None = None
+    threads: Threads | None = None
     intervals: dict[Text, tuple[float, float]] = {}  # 95 % of the parameters over shapes drawn with replacement
     correction: list[Correction] = []  # by ascending rows
     box: dict[Text, tuple[float, float]] = {}

@@ -15,6 +15,7 @@ _COLUMNS = (
     Column("bandwidth", right=True),
     Column("per call", right=True),
     Column("knee", right=True, priority=2),
+    Column("threads", right=True, priority=3),
     Column("fit error", right=True),
     Column("held out", right=True),
     Column("worst", right=True, priority=1),
@@ -30,7 +31,9 @@ def rows(facts: dict[str, Any]) -> list[dict[str, object]]:
         row["dtype"] = ";".join(factor.get("compute_dtypes", ()))
         for name in ("compute", "bandwidth", "launch_s"):
             row |= {f"{name}.{end}": factor[name][end] for end in ("low", "expected", "high", "n")} if name in factor else {}
+        threads = factor.get("threads") or {}
         row |= {"knee": factor.get("knee"), "cases": factor.get("cases", 0)}
+        row |= {f"threads.{name}": threads.get(name) for name in ("grain", "enough")}
         for name in ("fit_error", "held_out_error"):
             row |= {f"{name}.{k}": v for k, v in (factor.get(name) or {}).items() if k != "by_phase"}
         found.append(row)
@@ -66,6 +69,8 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
     ]
     if any(f.get("operations") for f in facts["factors"]):
         notes.append("any other: operations of the class that were not measured; held out there is an operation left out whole.")
+    if any(f.get("threads") for f in facts["factors"]):
+        notes.append("threads: as many reach the bandwidth; small calls run on fewer (`threads` in the file says below which size).")
     notes.append("Errors are |log(predicted / measured)|. Measured with torch kernels, which do not stand for a serving engine's.")
     if fit.get("left_out"):
         notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))
@@ -83,6 +88,7 @@ def _row(factor: dict[str, Any]) -> list[str]:
         _share(factor["bandwidth"]),
         format_seconds(factor["launch_s"]["expected"]) if "launch_s" in factor else "-",
         f"{factor['knee']:g}" if factor.get("knee") else "max",
+        f"{factor['threads']['enough']:.2g}" if factor.get("threads") else "-",
         format_percent(fitted["median"]) if fitted else "-",
         format_percent(held["median"]) if held else "-",
         format_percent(held["worst"]) if held else "-",

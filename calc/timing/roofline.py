@@ -114,6 +114,13 @@ def corrected(table: Sequence[tuple[float, float]], rows: Number | None) -> Numb
     return math.exp(math.log(f0) + share * (math.log(f1) - math.log(f0)))
 
 
+def slowdown(grain: float, enough: float, elements: Number) -> Number:
+    """What the time of a call's bytes is multiplied with where it is spread over threads: each takes ``grain`` elements or more, and
+    ``enough`` of them reach the bandwidth (``GRAIN_SIZE`` of PyTorch's aten/src/ATen/TensorIterator.h: 32,768 elements)."""
+    result: Number = maximum(enough / maximum(elements / grain, 1.0), 1.0)
+    return result
+
+
 def floor(operator: Operator, ceilings: Ceilings) -> Bounds:
     """Bounds with only the bytes that must move whatever the kernels do (weights, KV, state, network). Activations and element-wise
     work cost nothing: they can be fused or stay in cache."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_PRODUCTS = ("gemm", "experts", "attention")
 _OF_CASES = {"b": "batch", "q": "queries", "kv": "context", "m": "m", "n": "n", "k": "k", "tokens": "tokens"}
 
 
@@ -22,6 +23,11 @@ def sizes(shape: Mapping[str, Any]) -> dict[str, float]:
     if "rows" in shape and "active" in shape:  # experts: rows of all of them
         found["m"] = shape["rows"] / shape["active"]
     return found
+
+
+def elements(op_class: str, shape: Mapping[str, Any]) -> Any:
+    """Rows times columns of a call that works row by row, by which a host spreads it over threads; None for products and attention."""
+    return None if op_class in _PRODUCTS or not {"m", "n"} <= shape.keys() else shape["m"] * shape["n"]
 
 
 def single(op_class: str, shape: Mapping[str, Any]) -> Any:

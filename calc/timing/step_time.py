@@ -14,7 +14,7 @@ from calc.timing import extrapolation, roofline
 from calc.timing.calibrated import Calibrated, Expectation
 from calc.timing.efficiency import Efficiency
 from calc.timing.roofline import Ceilings
-from calc.timing.sizes import kernel, single
+from calc.timing.sizes import elements, kernel, single
 from calc.timing.terms import Mix
 
 
@@ -145,9 +145,11 @@ def _times(operator: Operator, ceilings: Ceilings, bounds: roofline.Bounds, fact
             getattr(factor.bandwidth, share),
             getattr(factor.link, share),
         )
-        seconds = parts.time_s
-        if factor.knee is not None:
-            seconds = maximum(roofline.joined_s(parts.compute_s, parts.memory_s, factor.knee), parts.network_s)
+        memory_s = parts.memory_s
+        size = elements(operator.op_class, operator.shape)
+        if factor.threads is not None and size is not None:
+            memory_s = memory_s * roofline.slowdown(factor.threads.grain, factor.threads.enough, size)
+        seconds = maximum(roofline.joined_s(parts.compute_s, memory_s, factor.knee), parts.network_s)
         seconds = seconds + getattr(factor.launch_s, fixed)
         if factor.correction:
             seconds = seconds * roofline.corrected(factor.corrections, operator.shape.get("m"))

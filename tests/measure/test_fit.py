@@ -176,3 +176,46 @@ def test_a_law_of_its_own_needs_a_size_to_validate_it():
     assert two.held_out == {}  # and no case lies between others
     three = fit(small_operations(3, rows=(1, 64, 4096)), 2e-6, bootstrap=0)
     assert three.own["rope"].law.launch_s == pytest.approx(9e-6, rel=0.15)
+
+
+ALL_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512)
+THREADED = Law(0.5, 0.8, 2e-6, None, threads=(40_000.0, 2.4))
+
+
+def threaded_calls(seed: int, law: Law = THREADED, rows=ALL_SIZES, noise=0.02):
+    """Calls of a host that spreads them over threads by their elements."""
+    random, found = Random(seed), []
+    for m in rows:
+        elements, memory = m * 4096, m * 4096 * 4 / 2e10
+        busy = max(1.0, elements / law.threads[0]) if law.threads else math.inf
+        slower = max(1.0, law.threads[1] / busy) if law.threads else 1.0
+        time_s = (law.launch_s + memory / law.bandwidth * slower) * math.exp(random.gauss(0, noise))
+        found.append(Observation(f"{m}", "decode", 0.0, memory, time_s, 0.02, "norm 4096", m, m, "norm", elements))
+    return found
+
+
+def test_planted_threads_come_back_over_many_seeds():
+    for seed in range(4):
+        found = fit(threaded_calls(seed), 2e-6, bootstrap=40)
+        grain, enough = found.whole.law.threads
+        assert grain == pytest.approx(40_000, rel=0.35)  # it is told by the sizes between which it lies
+        assert enough == pytest.approx(2.4, rel=0.1)
+        assert found.whole.law.bandwidth == pytest.approx(0.8, rel=0.06)
+        assert found.whole.intervals.keys() == {"bandwidth", "launch_s"}
+        assert errors(list(found.held_out.values())).p90 < 0.25
+        assert errors(list(found.residuals.values())).worst < 0.12
+
+
+def test_no_threads_where_all_calls_run_alike():
+    plain = replace(THREADED, threads=None)
+    chosen = [fit(threaded_calls(seed, plain), 2e-6, bootstrap=0).whole.law.threads for seed in range(4)]
+    assert sum(found is None for found in chosen) >= 3
+
+
+def test_too_few_sizes_tell_no_threads():
+    assert fit(threaded_calls(0, rows=(1, 8, 64, 512)), 2e-6, bootstrap=0).whole.law.threads is None
+
+
+def test_products_are_not_spread_by_their_elements():
+    calls = [replace(o, elements=None) for o in threaded_calls(0)]
+    assert fit(calls, 2e-6, bootstrap=0).whole.law.threads is None

@@ -18,6 +18,8 @@ from calc.timing.efficiency import Efficiency
 
 _LEAST_RELIABLE = 0.80
 _MOST_SAMPLES = 60  # of a round in a picture
+#: Why a case counts in no summary, where its verdict does not say so.
+_WHY = {"unclear": "unclear, no interval or one wider than 20 %", "extrapolated": "extrapolated, beyond what was fitted"}
 
 
 def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | None = None) -> dict[str, Any]:
@@ -48,7 +50,9 @@ def evaluate(run: dict[str, Any], content_hash: str, efficiency: Efficiency | No
         "worst": worst and {"case_id": worst["case_id"], "error": worst["error"], "reason": reasons.likely(worst, cases)},
         "not_measured": list(run.get("not_measured", ())),
         "left_out": [
-            f"{r['case_id']}: {r['status']}" + (f", {r['note']}" if r["note"] else "") for r in distinct if not r["counts"]
+            f"{r['case_id']}: {_WHY.get(r['verdict'], r['verdict'])}" + (f", {r['note']}" if r["note"] else "")
+            for r in distinct
+            if not r["counts"]
         ],
         "bandwidth_curve": _curve(run),
         "links": run.get("collectives"),

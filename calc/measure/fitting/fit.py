@@ -1,19 +1,20 @@
 """Laws fitted to the measured calls of one operator class: the plainest form that predicts what was left out best.
 
-A class has one law. Two more forms are tried, and kept only where they predict left-out shapes better: a correction by rows, and a law of
-its own for each kernel, drawn to that of the class as far as few cases tell otherwise.
+A class has one law. More forms are tried, and kept only where they predict left-out shapes better: a correction by rows, a number of
+threads that grows with the elements, and a law of its own for each kernel, drawn to that of the class as far as few cases tell otherwise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
 
-from calc.measure.fitting.solver import KNEE_STEPS, Law, Observation, best, columns_of, rows_of, solve, tabled
+from calc.measure.fitting.solver import KNEE_STEPS, Law, Observation, best, columns_of, one_thread, solve, tabled, threaded
 from calc.measure.statistics import t95
 
 _BOOTSTRAP = 200
@@ -21,6 +22,8 @@ _FEWEST_GROUPS, _FEWEST_SIZES = 3, 4
 #: Laws of kernels replace that of the class where they leave at most this part of its error: less is chance (kernels of one simulated law:
 #: 0.94 to 1.28; element-wise kernels of a CPU: 0.14 to 0.18).
 _KERNELS_PAY = 0.9
+#: Threads likewise: they are two more parameters.
+_THREADS_PAY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,14 @@ def _by_rows(observations: Sequence[Observation], prior: Law) -> Laws:
     return Laws(tabled(best(observations, prior), observations))
 
 
-def _by_kernel(observations: Sequence[Observation], prior: Law) -> Laws:
-    whole = best(observations, prior)
+def _by_threads(observations: Sequence[Observation], prior: Law) -> Laws:
+    return Laws(threaded(observations, prior))
+
+
+def _by_kernel(observations: Sequence[Observation], prior: Law, law: Callable[[Sequence[Observation], Law], Law] = best) -> Laws:
+    whole = law(observations, prior)
     kernels = sorted({o.kernel for o in observations})
-    return Laws(whole, {kernel: best([o for o in observations if o.kernel == kernel], whole) for kernel in kernels})
+    return Laws(whole, {kernel: law([o for o in observations if o.kernel == kernel], whole) for kernel in kernels})
 
 
 def _chosen(observations: Sequence[Observation], prior: Law) -> tuple[Laws, dict[str, float]]:
@@ -130,10 +137,21 @@ def _chosen(observations: Sequence[Observation], prior: Law) -> tuple[Laws, dict
         other = _held_out(observations, prior, _by_rows)
         if _size(other) < _size(held_out):
             form, held_out = _by_rows, other
+    spread = all(o.elements is not None for o in observations)
+    if spread:
+        other = _held_out(observations, prior, _by_threads)
+        if _size(other) < _THREADS_PAY * _size(held_out):
+            form, held_out = _by_threads, other
     if len({o.kernel for o in observations}) > 1:
-        shared, own = (_size(_held_out(observations, prior, f, ends=True)) for f in (form, _by_kernel))
-        if own < _KERNELS_PAY * shared:
-            form, held_out = _by_kernel, _held_out(observations, prior, _by_kernel)
+        own: Form = _by_kernel
+        errors_of = {f: _size(_held_out(observations, prior, f, ends=True)) for f in (form, own)}
+        if spread:
+            threads = partial(_by_kernel, law=threaded)
+            errors_of[threads] = _size(_held_out(observations, prior, threads, ends=True))
+            if errors_of[threads] < _THREADS_PAY * errors_of[own]:
+                own = threads
+        if errors_of[own] < _KERNELS_PAY * errors_of[form]:
+            form, held_out = own, _held_out(observations, prior, own)
     return form(observations, prior), held_out
 
 
@@ -146,9 +164,8 @@ def _log_ratios(laws: Laws, observations: Sequence[Observation]) -> dict[str, fl
     found: dict[str, float] = {}
     for kernel in {o.kernel for o in observations}:
         part = [o for o in observations if o.kernel == kernel]
-        compute, memory, measured, _ = columns_of(part)
-        predicted = laws.own.get(kernel, laws.whole).predict(compute, memory, rows_of(part))
-        found |= {o.case_id: float(r) for o, r in zip(part, np.log(predicted / measured), strict=True)}
+        off = np.log(laws.own.get(kernel, laws.whole).times(part) / columns_of(part)[2])
+        found |= {o.case_id: float(r) for o, r in zip(part, off, strict=True)}
     return found
 
 
@@ -175,17 +192,21 @@ def _intervals(observations: Sequence[Observation], law: Law, prior: Law, count:
         return {}
     random = np.random.default_rng(0)
     members = [[i for i, k in enumerate(keys) if k == key] for key in dict.fromkeys(keys)]
-    columns = columns_of(observations)
+    columns = one_thread(observations, law.threads[0]) if law.threads else columns_of(observations)
+    start = replace(law, compute=law.bandwidth / law.threads[1]) if law.threads else law
     drawn = []
     for _ in range(count):
         chosen = [i for k in random.choice(len(members), len(members)) for i in members[k]]
         part = (columns[0][chosen], columns[1][chosen], columns[2][chosen], columns[3][chosen])
-        one, _ = solve(part, law, law.knee, KNEE_STEPS, prior)
+        one, _ = solve(part, start, law.knee, KNEE_STEPS, prior)
         drawn.append((one.compute, one.bandwidth, one.launch_s))
     end = NormalDist().cdf(-math.sqrt(len(members) / (len(members) - 1)) * t95(len(members) - 1))
     low, high = np.quantile(np.array(drawn), (end, 1 - end), axis=0)
     names = ("compute", "bandwidth", "launch_s")
-    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
+    found = {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
+    if law.threads:
+        del found["compute"]  # in its place stood what one thread reaches
+    return found
 
 
 def _held_out(observations: Sequence[Observation], prior: Law, form: Form, *, ends: bool = False) -> dict[str, float]:

@@ -19,7 +19,7 @@ from calc.measure.fitting.fit import ClassFit, Fitted
 from calc.measure.fitting.solver import Law, Observation
 from calc.measure.statistics import quantile
 from calc.profiles import efficiency as schema
-from calc.profiles.efficiency import Correction, EfficiencyProfile, Factor, Latency, RunOrigin, Spread
+from calc.profiles.efficiency import Correction, EfficiencyProfile, Factor, Latency, RunOrigin, Spread, Threads
 from calc.timing.efficiency import load_efficiency
 from calc.timing.sizes import sizes
 
@@ -145,6 +145,7 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
             n=len(part),
         ),
         knee=law.knee,
+        threads=Threads(grain=_short(law.threads[0]), enough=_short(law.threads[1])) if law.threads else None,
         correction=[Correction(rows=rows, factor=_short(ratio)) for rows, ratio in law.correction],
         intervals={name: (_short(a), _short(b)) for name, (a, b) in one.intervals.items()},
         box=box,

@@ -12,7 +12,7 @@ from calc.measure.ceilings import as_roofline
 from calc.measure.comparing.prediction import ceilings_of
 from calc.measure.fitting.solver import Observation
 from calc.measure.statistics import t95
-from calc.timing.sizes import kernel, single, sizes
+from calc.timing.sizes import elements, kernel, single, sizes
 
 _UNKNOWN_DEVIATION = 0.10  # of a case with too few rounds for an interval
 #: Classes in which one kernel serves every operation, by its shape.
@@ -59,6 +59,7 @@ def collect(
                 case["shape"].get("m"),
                 _size(case),
                 _kernel(case),
+                elements(case["class"], case["shape"]),
             )
             found.setdefault((case["class"], case["dtype"]), []).append(one)
 

@@ -1,7 +1,8 @@
 """The law of a kernel and its best parameters for measured times: reached shares of peak and bandwidth, a fixed time per call, the knee.
 
-    t = launch + ((F / (e_c P))^p + (B / (e_b BW))^p)^(1/p)
+    t = launch + ((F / (e_c P))^p + (B s / (e_b BW))^p)^(1/p)
 
+where s is 1 unless a host spreads the call over too few threads.
 Fitted on log(measured / predicted) with Huber's loss (Huber 1964) by damped Gauss-Newton steps (Levenberg 1944) over a grid of p.
 Needs numpy only.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from calc.timing.roofline import corrected, joined_s
+from calc.timing.roofline import corrected, joined_s, slowdown
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Columns = tuple[Array, Array, Array, Array]
@@ -29,6 +31,8 @@ _PRIOR = 1.0
 _STEPS, KNEE_STEPS = 40, 15
 _FEWEST_FOR_KNEE = 8
 _FEWEST_FOR_TABLE, _TABLE_PAYS = 2, 0.10
+_FEWEST_FOR_THREADS = 5
+_BETWEEN = (0.25, 0.5, 0.75)  # where in a gap between two sizes a grain is tried, in logarithms
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Observation:
     """A measured call: seconds at the ceilings for its products and its bytes, measured seconds with the deviation of its logarithm.
 
     ``kernel`` is what may have a law of its own. ``group`` is the shape that is left out whole, ``size`` the number of tokens or keys
-    at which it runs and that is left out too; ``rows`` are the tokens of a product, by which a law may be corrected."""
+    at which it runs and that is left out too; ``rows`` are the tokens of a product, by which a law may be corrected; ``elements`` are
+    those of a call that works row by row, which a host may spread over threads."""
 
     case_id: str
     phase: str
@@ -48,23 +53,34 @@ class Observation:
     rows: float | None = None
     size: float | None = None
     kernel: str = ""
+    elements: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Parameters of the law; ``knee`` None takes the larger of both times. ``correction`` is (rows, measured / law)."""
+    """Parameters of the law; ``knee`` None takes the larger of both times. ``correction`` is (rows, measured / law), ``threads`` (grain,
+    enough) of ``roofline.slowdown``."""
 
     compute: float
     bandwidth: float
     launch_s: float
     knee: float | None
     correction: tuple[tuple[float, float], ...] = ()
+    threads: tuple[float, float] | None = None
 
-    def predict(self, compute_s: Array, memory_s: Array, rows: Array | None = None) -> Array:
+    def predict(self, compute_s: Array, memory_s: Array, rows: Array | None = None, elements: Array | None = None) -> Array:
         """Seconds of calls that would need these seconds at the ceilings."""
-        joined: Array = np.asarray(joined_s(compute_s / self.compute, memory_s / self.bandwidth, self.knee))
+        loads = memory_s / self.bandwidth
+        if self.threads is not None and elements is not None:
+            loads = loads * np.asarray(slowdown(*self.threads, elements))
+        joined: Array = np.asarray(joined_s(compute_s / self.compute, loads, self.knee))
         result: Array = (self.launch_s + joined) * np.asarray(corrected(self.correction, rows))
         return result
+
+    def times(self, observations: Sequence[Observation]) -> Array:
+        """Seconds of observed calls."""
+        compute_s, memory_s, _, _ = columns_of(observations)
+        return self.predict(compute_s, memory_s, rows_of(observations), elements_of(observations))
 
 
 def best(observations: Sequence[Observation], prior: Law) -> Law:
@@ -141,8 +157,7 @@ def _loss(at: Array, centre: Array, columns: Columns, knee: float | None) -> flo
 
 def tabled(law: Law, observations: Sequence[Observation]) -> Law:
     """The law with a correction by rows (median over shapes), where it is off by more than 10 % somewhere."""
-    compute, memory, measured, _ = columns_of(observations)
-    off, rows = np.log(measured / law.predict(compute, memory)), rows_of(observations)
+    off, rows = np.log(columns_of(observations)[2] / law.times(observations)), rows_of(observations)
     counts = sorted({float(m) for m in rows if m >= 1})
     medians = [(m, off[rows == m]) for m in counts]
     table = tuple((m, float(np.exp(np.median(part)))) for m, part in medians if len(part) >= _FEWEST_FOR_TABLE)
@@ -151,10 +166,41 @@ def tabled(law: Law, observations: Sequence[Observation]) -> Law:
     return replace(law, correction=table)
 
 
+def threaded(observations: Sequence[Observation], prior: Law) -> Law:
+    """The best law of calls spread over threads. What one thread reaches is a ceiling like another, which stands in for that of
+    products: it moves one grain's bytes, however many threads there are. The grain lies between two sizes seen."""
+    sizes = sorted({o.elements for o in observations if o.elements})
+    plain = best(observations, prior)
+    if len(sizes) < _FEWEST_FOR_THREADS or any(o.elements is None for o in observations):
+        return plain
+    start = replace(plain, compute=plain.bandwidth)
+    tried = [
+        (*solve(one_thread(observations, math.sqrt(low * high)), start, None, KNEE_STEPS, prior), low, high)
+        for low, high in pairwise(sizes)
+    ]
+    start, _, low, high = min(tried, key=lambda one: one[1])
+    grains = [low * (high / low) ** share for share in _BETWEEN]
+    found = [(*solve(one_thread(observations, grain), start, None, _STEPS, prior), grain) for grain in grains]
+    law, _, grain = min(found, key=lambda one: one[1])
+    enough = max(1.0, law.bandwidth / law.compute)
+    return Law(plain.compute, law.bandwidth, law.launch_s, None, threads=(grain, enough))
+
+
+def one_thread(observations: Sequence[Observation], grain: float) -> Columns:
+    """Columns with the seconds of the bytes of one thread in the place of products."""
+    _, memory, measured, deviation = columns_of(observations)
+    return memory / np.maximum(1.0, elements_of(observations) / grain), memory, measured, deviation
+
+
 def columns_of(observations: Sequence[Observation]) -> Columns:
     """Seconds at the ceilings by products and by bytes, measured seconds, and the deviation of their logarithm."""
     table = np.array([(o.compute_s, o.memory_s, o.time_s, math.hypot(o.deviation, QUIET)) for o in observations], float)
     return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+
+def elements_of(observations: Sequence[Observation]) -> Array:
+    """Elements of each call; 1 where it is not spread by them."""
+    return np.array([o.elements or 1.0 for o in observations], float)
 
 
 def rows_of(observations: Sequence[Observation]) -> Array:

@@ -142,10 +142,17 @@ def page(record: dict[str, Any], gates: list[str]) -> Page:
         )
     if record["further"]:
         tables.append(_operators(record["further"], [], "further sizes"))
-    notes = words(record) + [f"left out: {text}" for text in record["left_out"][:20]]
-    if len(record["left_out"]) > 20:
-        notes.append(f"left out: {len(record['left_out']) - 20} more")
+    notes = words(record) + left_out(record)
     return Page(headline, [t for t in tables if t.rows], notes, [(w["code"], w["message"]) for w in record["warnings"]])
+
+
+def left_out(record: dict[str, Any]) -> list[str]:
+    """Cases that count in no summary, one line per reason. A case that shares its reason is named in the table alone."""
+    reasons: dict[str, list[str]] = {}
+    for text in record["left_out"]:
+        case, _, reason = text.partition(": ")
+        reasons.setdefault(reason, []).append(case)
+    return [f"left out, {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {why}" for why, cases in reasons.items()]
 
 
 LINKS = ("kind", "message", "bytes are", "time", "bus bandwidth")
