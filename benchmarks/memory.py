@@ -176,7 +176,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     """The records of a file."""
     import yaml
 
-    loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     if not isinstance(loaded, list):
         raise SystemExit(f"{path}: not a list of records")
     return loaded

@@ -18,7 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GAP = "…"
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[a-z]*)[ ]*(?P<rest>[^`]*)$")
 _RUN = "from calc.commands import main; main()"
+#: What every example runs with.
+SETTINGS = {"COLUMNS": "80", "NO_COLOR": "1"}
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,9 @@ def _commands(page: Path, block: Block) -> Iterator[Example]:
 
 
 def run(example: Example, folder: Path) -> tuple[int, list[str]]:
-    """Exit code and printed lines (both streams) of an example."""
+    """Exit code and printed lines (both streams) of an example, in a new interpreter."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ROOFCAST_", "COV_")) and k != "FORCE_COLOR"}
-    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "ROOFCAST_HOME": str(folder / ".none"), "PYTHONIOENCODING": "utf-8"}
+    environment |= SETTINGS | {"ROOFCAST_HOME": str(folder / ".none"), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *example.arguments],
         cwd=folder,
@@ -133,7 +135,7 @@ def run(example: Example, folder: Path) -> tuple[int, list[str]]:
         timeout=120,
         check=False,
     )
-    return done.returncode, [line.rstrip() for line in done.stdout.splitlines()]
+    return done.returncode, done.stdout.splitlines()
 
 
 def matches(shown: tuple[str, ...] | None, printed: list[str]) -> bool:
@@ -149,7 +151,9 @@ def matches(shown: tuple[str, ...] | None, printed: list[str]) -> bool:
     return re.fullmatch("".join(parts), "".join(line + "\n" for line in printed)) is not None
 
 
-def faults(page: Path, folder: Path) -> list[tuple[Example, str, list[str]]]:
+def faults(
+    page: Path, folder: Path, run: Callable[[Example, Path], tuple[int, list[str]]] = run
+) -> list[tuple[Example, str, list[str]]]:
     """Examples of a page that do not hold: (example, why, printed lines). Files are written to ``folder`` on the way."""
     found = []
     for item in examples(page):
@@ -158,7 +162,8 @@ def faults(page: Path, folder: Path) -> list[tuple[Example, str, list[str]]]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(item.text, encoding="utf-8")
             continue
-        code, printed = run(item, folder)
+        code, lines = run(item, folder)
+        printed = [line.rstrip() for line in lines]
         if code != item.exit_code:
             found.append((item, f"exit code {code}, expected {item.exit_code}", printed))
         elif not matches(item.shown, printed):

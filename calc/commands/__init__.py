@@ -43,8 +43,8 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """The application with all its commands."""
+def build(only: str | None = None) -> typer.Typer:
+    """The application with all its commands, or with one alone where ``only`` is a command's name: so an answer starts sooner."""
     app = typer.Typer(
         name="roofcast",
         help="What an LLM deployment does before you rent the GPU: does it fit, how fast, what limits it, how sure is that.",
@@ -62,7 +62,7 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    for name in _COMMANDS:
+    for name in (only,) if only in _COMMANDS else _COMMANDS:
         import_module(f"calc.commands.{name}").register(app)
     return app
 
@@ -73,7 +73,7 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
     _any_encoding()
     try:
-        code = build()(standalone_mode=False, prog_name="roofcast")
+        code = build(*sys.argv[1:2])(standalone_mode=False, prog_name="roofcast")
         sys.stdout.flush()
         if code == INTERRUPTED:  # the option parser's answer to Ctrl-C
             raise KeyboardInterrupt

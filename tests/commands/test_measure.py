@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from calc.measure import run_reader
-from tests.support.cli import ROOT, drained, environment, run
+from tests.support.cli import ROOT, drained, environment, run, run_inside
 
 #: The command with a device that lives in its own time and takes DELAY seconds of ours for each batch of samples.
 PROGRAM = """
@@ -194,9 +194,9 @@ def test_a_model_is_assumed_and_a_wrong_suite_refused():
         (("--device", "xpu"), 4, "there is no xpu device here"),
     ],
 )
-def test_what_cannot_be_measured(options, code, words):
+def test_what_cannot_be_measured(options, code, words, capsys, monkeypatch):
     pytest.importorskip("torch")
-    outcome = run("measure", "toy-12d2", "--dtype", "bf16", "-q", "none", *options)
+    outcome = run_inside(capsys, monkeypatch, "measure", "toy-12d2", "--dtype", "bf16", "-q", "none", *options)
     assert (outcome.code, outcome.stdout) == (code, "")
     assert words in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -206,5 +206,34 @@ def test_a_single_answer_loads_neither_numpy_nor_torch(arguments):
     assert not imported(*arguments) & {"numpy", "torch"}
 
 
+def test_a_command_is_built_alone_where_its_name_comes_first():
+    from typer.main import get_command
+
+    from calc.commands import build
+
+    whole = get_command(build()).commands
+    assert get_command(build("nope")).commands.keys() == whole.keys()
+    for name in whole:
+        assert list(get_command(build(name)).commands) == [name]
+
+
 def test_json_loads_no_rich():
     assert "rich" not in imported("estimate", *PAIR, "--json")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *COMMANDS[:7],
+        ("request", *PAIR),
+        ("sweep", *PAIR, "-b", "1..8"),
+        ("plan", PAIR[0], "--hardware", PAIR[1], "--price", f"{PAIR[1]}=3"),
+        ("compare", " ".join(PAIR), "llama-3.1-8b l40s"),
+        ("check", str(ROOT / "hardware_profiles" / "nvidia" / "l40s.yaml")),
+        ("measure", "--list"),
+    ],
+    ids=lambda a: " ".join(a[:2]),
+)
+def test_a_new_interpreter_answers_as_the_warm_one_does(arguments):
+    """Elsewhere all modules are loaded before a command runs, and words are hashed alike: what hangs on either shows here."""
+    assert run(*arguments, fresh=True) == answered(*arguments)

@@ -5,13 +5,21 @@ from pathlib import Path
 import pytest
 
 from docs import examples
+from tests.support.cli import python
 
 PAGES = [p for p in examples.pages() if examples.examples(p)]
 
 
+def run(example: examples.Example, folder: Path) -> tuple[int, list[str]]:
+    """As ``examples.run``, from a warm interpreter."""
+    _, code, *words = example.arguments
+    done = python(code, *words, cwd=folder, env=examples.SETTINGS | {"ROOFCAST_HOME": str(folder / ".none")}, merged=True)
+    return done.code, done.stdout.splitlines()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(examples.ROOT).as_posix())
 def test_page_shows_what_the_program_prints(page: Path, tmp_path: Path) -> None:
-    found = examples.faults(page, tmp_path)
+    found = examples.faults(page, tmp_path, run)
     report = [f"{e.label}: {why}\n" + "\n".join(printed) for e, why, printed in found]
     assert not found, "\n\n".join([*report, "`python -m docs.build` refreshes the outputs shown"])
 

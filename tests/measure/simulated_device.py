@@ -127,17 +127,18 @@ class SimulatedCase:
 
     def sample(self, repeats: int, count: int) -> list[float]:
         d, found = self.device, []
-        undisturbed = d.true_time(self.case)
+        undisturbed, gauss, noise, drift, now = d.true_time(self.case), d.random.gauss, d.noise, d.drift_per_s, d.time
         for _ in range(count):
             self.turn += 1
-            time_s = undisturbed * math.exp(d.random.gauss(0, d.noise) + d.drift_per_s * d.time)
-            time_s *= d.slow_clock if self.turn % 2 else 1.0
-            if d.neighbours[0] <= d.time < d.neighbours[1]:
+            time_s = undisturbed * math.exp(gauss(0, noise) + drift * now)
+            if self.turn % 2:
+                time_s *= d.slow_clock
+            if d.neighbours[0] <= now < d.neighbours[1]:
                 d.waited += time_s * repeats
                 time_s *= 2
-            d.time += time_s * repeats
             d.last_sample_s = time_s * repeats
-            if d.time >= d.interrupt_at:
+            d.time = now = now + d.last_sample_s
+            if now >= d.interrupt_at:
                 d.interrupt_at = math.inf
                 raise KeyboardInterrupt
             found.append(time_s)

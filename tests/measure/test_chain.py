@@ -27,8 +27,14 @@ def phase(result, name: str):
     return next(p for p in result.phases if p.phase == name)
 
 
-def test_planted_rates_come_back():
-    result = session(Device()).run(0, 20)
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What a device without faults gives: frozen, so that tests can share it."""
+    return session(Device()).run(0, 20)
+
+
+def test_planted_rates_come_back(undisturbed):
+    result = undisturbed
     rates = {c.name: c.value for c in result.ceilings}
     # The planted law adds a launch to every call, so rates of short calls are a little below the planted ones.
     assert rates["matmul"] == pytest.approx(1e12, rel=0.05)
@@ -72,8 +78,8 @@ def test_every_case_runs_in_every_round_in_random_order():
     assert len({frozenset(o) for o in orders.values()}) == 1
 
 
-def test_drift_does_not_favour_prediction_or_measurement():
-    still = session(Device()).run(0, 20)
+def test_drift_does_not_favour_prediction_or_measurement(undisturbed):
+    still = undisturbed
     drifting = session(Device(drift_per_s=0.005)).run(0, 20)
     for name in ("prefill", "decode"):
         assert phase(drifting, name).measured_s > 1.02 * phase(still, name).measured_s
@@ -116,13 +122,13 @@ def test_more_than_a_tenth_dropped_is_unreliable():
     assert all("hw_thermal" in w.message for c in hit for w in c.warnings if w.code == "W_DROPPED")
 
 
-def test_a_power_limit_is_a_label_and_no_fault(tmp_path):
+def test_a_power_limit_is_a_label_and_no_fault(undisturbed, tmp_path):
     path = tmp_path / "run.json"
     result = session(Device(reasons=0x04), output=path).run(0, 20)
     assert {c.status for c in result.cases} == {"ok"}
     assert {c.labels for c in result.cases} == {("power_limited",)}
     assert {tuple(c["labels"]) for c in run_file.parsed(run_file.content(path), path)["cases"]} == {("power_limited",)}
-    assert {c.labels for c in session(Device()).run(0, 20).cases} == {()}
+    assert {c.labels for c in undisturbed.cases} == {()}
 
 
 def test_set_clocks_are_said_and_kept():
@@ -165,12 +171,12 @@ def test_a_clock_that_falls_in_one_round_is_named():
     assert any("0.50 GHz in one round and 1 GHz in others" in m for m in hit)
 
 
-def test_cycles_and_energy():
+def test_cycles_and_energy(undisturbed):
     result = session(Device(power_w=300.0)).run(0, 20)
     for case in result.cases:
         assert case.cycles == pytest.approx(case.time_s * 1e9)
         assert case.energy_per_call_j == pytest.approx(300 * case.time_s, rel=0.05)
-    assert all(c.energy_per_call_j is None for c in session(Device()).run(0, 20).cases)
+    assert all(c.energy_per_call_j is None for c in undisturbed.cases)
 
 
 def test_a_disturbed_machine_makes_a_noisy_run(tmp_path):
@@ -194,16 +200,15 @@ def test_samples_that_neighbours_spoil_are_set_aside():
     assert "W_CONTENDED" not in codes(disturbed)
 
 
-def test_neighbours_all_the_time_make_a_run_unreliable():
+def test_neighbours_all_the_time_make_a_run_unreliable(undisturbed):
     result = session(Device(tells_waiting=True, neighbours=(0.0, 1e9))).run(0, 20)
     assert {c.status for c in result.cases} == {"unreliable"}
     assert "W_CONTENDED" in codes(result)
     assert {r.verdict for r in result.rows} == {"unreliable"}
     assert phase(result, "decode").unreliable
     # All samples of all rounds count, for ceilings and cases alike: neighbours that slow everything alike leave the ratio as it is.
-    quiet = session(Device()).run(0, 20)
-    assert phase(result, "decode").error == pytest.approx(phase(quiet, "decode").error, abs=0.02)
-    assert phase(result, "decode").measured_s == pytest.approx(2 * phase(quiet, "decode").measured_s, rel=0.02)
+    assert phase(result, "decode").error == pytest.approx(phase(undisturbed, "decode").error, abs=0.02)
+    assert phase(result, "decode").measured_s == pytest.approx(2 * phase(undisturbed, "decode").measured_s, rel=0.02)
 
 
 def test_out_of_memory_fails_one_case_and_the_run_goes_on(tmp_path):
@@ -279,9 +284,9 @@ def test_a_wrong_datasheet_is_betrayed():
     assert all(p.datasheet_s is None for p in without.phases)
 
 
-def test_same_seed_same_order():
-    one, two = (session(Device()).run(0, 20) for _ in range(2))
-    assert [c.time_s for c in one.cases] == [c.time_s for c in two.cases]
+def test_same_seed_same_order(undisturbed):
+    again = session(Device()).run(0, 20)
+    assert [c.time_s for c in again.cases] == [c.time_s for c in undisturbed.cases]
 
 
 def test_only_some_cases():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ from calc.errors import ProfileError, RoofcastError
 from calc.measure import run_file, run_reader
 from calc.measure.comparing.differences import differences
 from calc.measure.comparing.evaluation import evaluate, gate
+from calc.measure.fitting import fit as fitting
 from calc.measure.fitting.fitted_profile import fit_runs
 from calc.profiles.writer import efficiency_yaml
 from calc.report import differences as differences_report
@@ -23,6 +25,7 @@ from tests.measure.test_chain import hardware
 from tests.measure.test_report import measured
 
 SAMPLED = 25  # places an edit; all of them take minutes
+QUICK = partial(fitting.fit, bootstrap=5)  # draws of an interval, which refuse nothing
 WRONG = (None, -1, 0, 1e300, "x", [], {}, [None], {"m": None}, True)
 
 
@@ -66,6 +69,7 @@ def answer(run, good, monkeypatch):
     """All that fit and report make of a run; the file itself is left out for speed."""
     monkeypatch.setattr(run_file, "content", lambda path: b"")
     monkeypatch.setattr(run_file, "parsed", lambda raw, path: run)
+    monkeypatch.setattr(fitting, "fit", QUICK)
     loaded, content_hash = run_reader.load(Path("run.json"))
     record = evaluate(loaded, content_hash)
     table.plain(report.page(record, gate(record, 0.1)))

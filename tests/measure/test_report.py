@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from random import Random
 from xml.etree import ElementTree
 
@@ -23,7 +24,7 @@ from calc.profiles.writer import efficiency_yaml
 from calc.timing.efficiency import load_efficiency
 from tests.measure.simulated_device import Device, session, tiny_model
 from tests.measure.test_chain import hardware
-from tests.support.cli import run
+from tests.support.cli import run, run_inside
 
 GRID = Grid((16, 64), (128,), (17,), composites=True)
 MODEL = tiny_model(hidden_size=4096, vocab_size=None, has_lm_head=False)
@@ -54,14 +55,16 @@ def files(tmp_path_factory):
     sheet = hardware(bf16=5.0)
     found = {"first": measured(folder / "first.json", hardware=sheet)}
     found["second"] = measured(folder / "second.json", Kernels(peak=4e12, bandwidth=40e9, seed=2), hardware=sheet)
-    (folder / "first.yaml").write_text(efficiency_yaml(fit_runs([found["first"][0]], [found["first"][1]])))
     return folder, found
 
 
-def test_the_fit_finds_the_planted_shares(files):
-    _, found = files
-    run, content_hash = found["first"]
-    profile = fit_runs([run], [content_hash])
+@pytest.fixture(scope="module")
+def profile(files):
+    run, content_hash = files[1]["first"]
+    return fit_runs([run], [content_hash])
+
+
+def test_the_fit_finds_the_planted_shares(profile):
     gemm = next(f for f in profile.factors if f.operator_classes == ["gemm"])
     assert gemm.compute.expected == pytest.approx(0.8 * 4 / 5, rel=0.05)
     assert gemm.bandwidth.expected == pytest.approx(0.9 * 50 / 55, rel=0.05)
@@ -104,9 +107,10 @@ def test_different_devices_are_not_merged(files):
     assert len(both.fit.runs) == 2
 
 
-def test_a_fit_residual_is_no_validation(files):
-    folder, found = files
-    efficiency = load_efficiency(str(folder / "first.yaml"))
+def test_a_fit_residual_is_no_validation(files, profile, tmp_path):
+    _, found = files
+    (tmp_path / "first.yaml").write_text(efficiency_yaml(profile))
+    efficiency = load_efficiency(str(tmp_path / "first.yaml"))
     own = evaluate(*found["first"], efficiency)
     assert own["basis"]["kind"] == "fit residual"
     assert all(abs(s["error"]) < 0.06 for s in own["steps"])
@@ -186,7 +190,8 @@ def test_the_digest_is_that_of_the_content(files):
     assert run["digest"] == run_file.digest(run)
 
 
-def test_commands(files, tmp_path):
+def test_commands(files, tmp_path, capsys, monkeypatch):
+    run = partial(run_inside, capsys, monkeypatch)  # pictures are drawn by a library that is slow to start
     folder, _ = files
     first, second = str(folder / "first.json"), str(folder / "second.json")
     fitted = run("fit", first, second, "-o", str(tmp_path / "e.yaml"), "--json")
@@ -225,6 +230,13 @@ def test_commands(files, tmp_path):
     (tmp_path / "cut.json").write_text((folder / "first.json").read_text()[:5000])
     assert run("report", str(tmp_path / "cut.json")).code == 3
     assert run("fit", str(tmp_path / "none.json")).code == 3
+
+
+@pytest.mark.parametrize("command", ["fit", "report"])
+def test_a_new_interpreter_answers(files, command):
+    answer = run(command, str(files[0] / "first.json"), fresh=True)
+    assert answer.code == 0, answer.stderr
+    assert answer.stdout
 
 
 def test_small_operations_get_laws_of_their_own(files):

@@ -1,15 +1,16 @@
-"""The command line in a process of its own, as a shell would run it."""
+"""The command line in a process of its own, as a shell would run it; a fork of a warm interpreter where that makes no difference."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.support.warm import Interpreter, cold, starts_alike
 
 ROOT = Path(__file__).parents[2]
 _CLEARED = (
@@ -49,24 +50,39 @@ def environment(**changes: str) -> dict[str, str]:
     return base | {"ROOFCAST_HOME": os.devnull, "PYTHONPATH": str(ROOT)} | changes
 
 
-def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Outcome:
+@cache
+def _warm() -> Interpreter:
+    return Interpreter(environment(), ROOT)
+
+
+def python(
+    code: str,
+    *arguments: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    merged: bool = False,
+    fresh: bool = False,
+) -> Outcome:
+    """Run ``python -c code``: in a fork of the warm interpreter unless it is to be ``fresh`` or ``env`` changes how an interpreter
+    starts; ``merged`` sends both streams to the first."""
+    chosen, folder = environment(**(env or {})), cwd or ROOT
+    warm = not fresh and starts_alike(chosen, _warm().environment)
+    status, out, err = (_warm().run if warm else cold)(code, arguments, chosen, folder, merged)
+    return Outcome(status, out.decode("utf-8"), err.decode("utf-8"))
+
+
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, fresh: bool = False) -> Outcome:
     """Run ``roofcast`` with these arguments."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from calc.commands import main; main()", *arguments],
-        cwd=cwd or ROOT,
-        env=environment(**(env or {})),
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+    return python("from calc.commands import main; main()", *arguments, cwd=cwd, env=env, fresh=fresh)
 
 
 def run_inside(capsys: Any, monkeypatch: Any, *arguments: str) -> Outcome:
     """Run ``roofcast`` within the test process: for many quick refusals; streams and exit code are those of ``main``."""
     from calc.commands import main
 
+    for name in _CLEARED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROOFCAST_HOME", os.devnull)
     monkeypatch.setattr(sys, "argv", ["roofcast", *arguments])
     capsys.readouterr()
     try:

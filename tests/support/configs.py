@@ -11,7 +11,8 @@ import pytest
 
 from calc.errors import ProfileError
 from calc.operators.parameters import Parameters, count_parameters
-from calc.profiles.importers.hf_config import import_text
+from calc.profiles.importers.hf_config import import_config
+from calc.profiles.importers.json_file import parse_json
 from calc.profiles.model import ModelProfile
 
 DATA = Path(__file__).parents[1] / "data"
@@ -77,6 +78,11 @@ def experts(**changes: Any) -> dict[str, Any]:
         },
         **changes,
     )
+
+
+def import_text(content: str | bytes) -> tuple[ModelProfile, tuple[str, ...]]:
+    """(profile, warnings) of the text of a config."""
+    return import_config(parse_json(content.encode() if isinstance(content, str) else content, "config.json"))
 
 
 def imported(data: dict[str, Any]) -> tuple[ModelProfile, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 
 import pytest
 import yaml
@@ -17,12 +18,12 @@ from calc.profiles import catalog
 from calc.timing.calibrated import DEVICE_UNSEEN, ENGINE_UNSEEN
 from calc.timing.efficiency import effect_files
 
-RECORDS = spellings.records()
+records = cache(spellings.records)
 
 
 def test_no_record_of_a_listed_device_is_predicted_for_a_stand_in():
     listed = {d.id for d in catalog.entries("hardware")}
-    stand_ins = {d.id for d in map(spellings.device, RECORDS) if d is not None and "unlisted" in d.unit_of_account}
+    stand_ins = {d.id for d in map(spellings.device, records()) if d is not None and "unlisted" in d.unit_of_account}
     assert stand_ins
     assert not stand_ins & listed
 
@@ -34,7 +35,7 @@ def board():
 
 def test_the_board_has_the_fields_that_readers_expect(board):
     assert {"n", "scored", "skipped", "by_group", "overall", "records"} <= board.keys()
-    assert board["n"] == len(RECORDS)
+    assert board["n"] == len(records())
     assert set(board["overall"]) == set(KINDS)
     for scores in board["overall"].values():
         assert {"median_ape", "p90_ape", "bias", "coverage", "median_width", "mape", "n"} <= scores.keys()
@@ -47,7 +48,7 @@ def test_the_board_has_the_fields_that_readers_expect(board):
 
 def test_nine_in_ten_records_of_every_kind_are_scored_and_the_rest_say_why(board):
     for kind in KINDS:
-        asked = [r for r in RECORDS if r["kind"] == kind and not r.get("suspect") and r["engine"] != "tt-metal"]
+        asked = [r for r in records() if r["kind"] == kind and not r.get("suspect") and r["engine"] != "tt-metal"]
         assert board["overall"][kind]["n"] >= 0.9 * len(asked)
     assert all(row["why"] for row in board["skipped"])
 
@@ -77,7 +78,7 @@ def test_the_shipped_effects_describe_the_records_they_were_fitted_on(board):
 
 
 def _one(kind="decode", **changes):
-    record = copy.deepcopy(next(r for r in RECORDS if r["kind"] == kind and r["engine"].startswith("llama.cpp CUDA")))
+    record = copy.deepcopy(next(r for r in records() if r["kind"] == kind and r["engine"].startswith("llama.cpp CUDA")))
     record.update(changes)
     return record
 
@@ -134,7 +135,7 @@ def test_a_record_of_an_unknown_kind_or_without_a_time_is_skipped_with_its_reaso
 
 @pytest.mark.parametrize("scheme", ["cell", "device", "model", "engine"])
 def test_folds_keep_groups_together_and_hold_every_case_once(scheme):
-    cases, _ = build(RECORDS)
+    cases, _ = build(records())
     parts = folds(cases, scheme)
     assert sorted(i for part in parts for i in part) == list(range(len(cases)))
     where = {}
@@ -145,7 +146,7 @@ def test_folds_keep_groups_together_and_hold_every_case_once(scheme):
 
 def test_a_file_of_records_can_be_named_and_cross_validated(tmp_path, capsys):
     path = tmp_path / "few.yaml"
-    path.write_text(yaml.safe_dump([r for r in RECORDS if r["kind"] == "bandwidth"]))
+    path.write_text(yaml.safe_dump([r for r in records() if r["kind"] == "bandwidth"]))
     assert speed.main(["--records", str(path), "--cross-validate", "device"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert list(printed["overall"]) == ["bandwidth"]
