@@ -113,6 +113,7 @@ def plan(
     goal: GoalName = "cost",
     conservative: bool = False,
     prices: Mapping[str, float] | None = None,
+    whole_instances: bool = False,
     max_gpus: int = 64,
     top: int = 5,
     **options: Any,
@@ -124,10 +125,10 @@ def plan(
 
     The load is ``request_rate`` (requests/s of independent users; ``headroom`` of what is sustainable is left free, by default a fifth) or
     ``concurrency`` (users who ask again when answered; default 1, with the goal ``throughput`` as many as there is room for). ``goal``
-    is cost, gpus, tpot, ttft or throughput; ``prices`` in USD per GPU and hour by profile id. Further options are those of
-    DeploymentOptions and MemoryOptions, which fix what is searched otherwise, and ``speculative_tokens`` (a number, or several to try)
-    with ``acceptance`` and ``draft_model``. No answers: nothing meets the objectives. Raises UsageError where nothing can be answered
-    at all.
+    is cost, gpus, tpot, ttft or throughput; ``prices`` in USD per GPU and hour by profile id; ``whole_instances`` are paid for where a
+    profile's price is a share of one. Further options are those of DeploymentOptions and MemoryOptions, which fix what is searched
+    otherwise, and ``speculative_tokens`` (a number, or several to try) with ``acceptance`` and ``draft_model``. No answers: nothing
+    meets the objectives. Raises UsageError where nothing can be answered at all.
     """
     from dataclasses import replace
 
@@ -161,6 +162,7 @@ def plan(
             goal=goal,
             conservative=conservative,
             prices=dict(prices or {}),
+            whole_instances=whole_instances,
             space=space,
             top=top,
         )

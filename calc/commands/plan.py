@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LISTS = {
     "tensor_parallel_size": "Tensor parallel sizes to try. Default: all that divide and that the links allow.",
     "pipeline_parallel_size": "Pipeline parallel sizes to try.",
+    "data_parallel_size": "Sizes of data-parallel attention to try, experts on all ranks; 1: none. Default: all that fit.",
     "quantization": "Weight formats to try, e.g. none,fp8. Default: as stored.",
     "kv_cache_dtype": "KV cache formats to try, e.g. auto,fp8.",
     "engine": "Engines to try: vllm, sglang, llama.cpp, tensorrt-llm and those of estimate. Default: vllm.",
@@ -23,7 +24,7 @@ _LISTS = {
     "max_num_batched_tokens": "Limits of tokens in a step to try. Default: the engine's own.",
     "speculative_tokens": "Draft tokens a round to try, e.g. 0,2,4; needs --acceptance. Default: none.",
 }
-_FIXED = tuple(p for p in opt.DEPLOYMENT if p.name not in (*_LISTS, "gpus", "data_parallel_size", "enable_prefix_caching"))
+_FIXED = tuple(p for p in opt.DEPLOYMENT if p.name not in (*_LISTS, "gpus", "enable_prefix_caching"))
 _VARIED = tuple(
     opt.text(p.name, *p.annotation.__metadata__[0].param_decls, help=_LISTS[p.name], metavar="LIST")
     for p in opt.DEPLOYMENT
@@ -47,6 +48,7 @@ _WANTED = (
     opt.text("headroom", "--headroom", help="Share of the sustainable rate left free. Default: 20%.", metavar="SHARE"),
     opt.text("max_gpus", "--max-gpus", help="Most GPUs of an answer. Default: 64.", metavar="N"),
     opt.many("price", "--price", help="Price of a device, ID=USD per GPU and hour; may be repeated.", metavar="ID=USD"),
+    opt.flag("whole_instances", "--whole-instances", help="Pay for whole instances where a profile's price is a share of one."),
     opt.text("top", "--top", help="Answers to show. Default: 5.", metavar="N"),
     opt.flag("engine_args", "--engine-args", help="Print only the launch command of the best answer."),
 )  # fmt: skip
@@ -155,6 +157,7 @@ def _question(model: str, options: dict[str, Any]) -> Question:
         demand=Demand(rate, users, headroom),
         goal=goal,
         conservative=bool(options.get("conservative")),
+        whole_instances=bool(options.get("whole_instances")),
         prices=cost.parse_prices(options.get("price") or [], {n: h.profile.id for n, h in hardware.items()}),
         space=_space(options, traffic.longest),
         top=units.parse_count(options.get("top") or "5", "--top", maximum=1000),
@@ -221,6 +224,7 @@ def _space(options: dict[str, Any], longest: int) -> Any:
         max_num_batched_tokens=counts("max_num_batched_tokens") or (None,),
         tensor=counts("tensor_parallel_size"),
         pipeline=counts("pipeline_parallel_size"),
+        data=counts("data_parallel_size"),
         max_gpus=units.parse_count(options.get("max_gpus") or "64", "--max-gpus", maximum=1 << 16),
         drafting=drafting,
         speculative_tokens=drafts or (0,),

@@ -16,11 +16,24 @@ LEAST_USD = 1e-6
 
 
 @dataclass(frozen=True)
+class Instance:
+    """What a provider sells as one: ``gpus`` of a kind."""
+
+    name: str
+    gpus: int
+
+    def whole(self, gpus: int) -> int:
+        """Instances that hold so many GPUs."""
+        return -(-gpus // self.gpus)
+
+
+@dataclass(frozen=True)
 class Price:
-    """USD of one GPU for one hour, and where the figure comes from."""
+    """USD of one GPU for one hour, and where the figure comes from; ``instance``: paid for in whole ones of these."""
 
     usd_per_hour: float
     source: str
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,8 @@ def test_a_broken_trace_is_named_by_line(tmp_path: Path, name: str, content: str
         ((*ASK, "--acceptance", "0.5"), "--acceptance needs --speculative-tokens"),
         ((*ASK, "--speculative-tokens", "2", "--acceptance", "1.5"), "--acceptance"),
         ((*ASK, "--speculative-tokens", "2", "--acceptance", "0.5"), "no next-token layers"),
+        ((*ASK, "-dp", "4"), "no experts"),
+        (("plan", "gpt-oss-120b", "--hardware", "h100-sxm5-80gb", "-dp", "7"), "128 experts cannot be dealt out evenly to 7 ranks"),
         ((*ASK, "--request-rate", "-1"), "--request-rate"),
         ((*ASK, "-i", "0"), "--input-len"),
         ((*ASK, "--cpu-offload-gb", "500"), "exceeds"),

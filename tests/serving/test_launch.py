@@ -11,16 +11,17 @@ import pytest
 import yaml
 
 from calc.memory.options import MemoryOptions
-from calc.serving.launch.command import launch
+from calc.serving.launch.command import Launch, launch
 from calc.serving.load.traffic import uniform
 from calc.serving.speculation import Drafting
 from tests.support.profiles import attention, decoder, deployment, device, loaded
 
 DOCUMENTED = yaml.safe_load(Path(__file__).with_name("engine_flags.yaml").read_text(encoding="utf-8"))
 MODEL = decoder(hidden=1024, layers=8, mixers=attention(16, 4, 64), width=4096, vocab=32000, hub_id="org/Toy", id="toy")
+EXPERTS_LAYER = {"kind": "experts", "num_experts": 8, "num_experts_per_token": 2, "intermediate_size": 512}
 EXPERTS = decoder(
     hidden=1024, layers=8, mixers=attention(16, 4, 64), width=4096, vocab=32000, hub_id="org/Toy-MoE",
-    feed_forward={"kind": "experts", "num_experts": 8, "num_experts_per_token": 2, "intermediate_size": 512},
+    feed_forward=EXPERTS_LAYER,
 )  # fmt: skip
 DEVICE = device(peaks={"fp32": 10.0, "fp16": 100.0, "bf16": 100.0, "fp8": 200.0})
 
@@ -88,8 +89,52 @@ def test_data_parallel_attention_is_said_with_the_limits_of_one_rank():
     sglang = found["sglang"]
     assert [sglang[f] for f in ("--tp-size", "--dp-size", "--ep-size", "--max-running-requests")] == ["8", "4", "8", "22"]
     assert "--enable-dp-attention" in words["sglang"].words
-    started = launch(deployment(EXPERTS, DEVICE, engine="tensorrt-llm", **split), uniform(10, 10), 22)
-    assert any("enable_attention_dp" in note for note in started.notes)
+    for engine, option in {"vllm": "--all2all-backend", "sglang": "--moe-a2a-backend"}.items():
+        assert option in said(words[engine], engine)  # all eight ranks lie on one host
+
+
+def said(started: Launch, engine: str) -> list[str]:
+    """Options that the notes name; each must be documented."""
+    found = [word.rstrip(",") for note in started.notes for word in note.split() if word.startswith("--")]
+    assert set(found) <= set(DOCUMENTED[engine]["flags"]), found
+    return found
+
+
+def test_tensorrt_llm_reads_of_data_parallel_attention_in_one_file():
+    split = {"data_parallel_size": 4, "enable_expert_parallel": True}
+    one = deployment(EXPERTS, DEVICE, engine="tensorrt-llm", **split, memory=MemoryOptions(speculative_tokens=3))
+    for draft, entries in ((None, 1), (Drafting((0.7,), looked_up=True).draft(one), 2)):
+        started = launch(one, uniform(10, 10), 22, draft)
+        file = checked(started.words, "tensorrt-llm")["--extra_llm_api_options"]
+        assert any("enable_attention_dp: true" in note for note in started.notes)
+        assert sum(note.startswith(file) for note in started.notes) == entries
+
+
+@pytest.mark.parametrize(
+    ("engine", "split", "options"),
+    [
+        ("vllm", {"data_parallel_size": 16}, "--data-parallel-size-local 8 --data-parallel-address HOST"),
+        ("vllm", {"tensor_parallel_size": 2, "data_parallel_size": 8}, "--data-parallel-size-local 4 --data-parallel-address HOST"),
+        ("vllm", {"tensor_parallel_size": 8, "pipeline_parallel_size": 2}, "--nnodes 2 --node-rank I --master-addr HOST"),
+        ("sglang", {"data_parallel_size": 16}, "--nnodes 2 --node-rank I --dist-init-addr HOST:PORT"),
+        ("tensorrt-llm", {"data_parallel_size": 16}, "trtllm-llmapi-launch"),
+    ],
+)
+def test_a_replica_on_several_hosts_is_started_on_each(engine, split, options):
+    links = {
+        "scale_up_name": "fabric", "scale_up_gb_per_s_per_direction": 100.0, "scale_up_domain_size": 8,
+        "scale_out_gb_per_s_per_direction_per_device": 50.0,
+    }  # fmt: skip
+    sixteen = {**EXPERTS_LAYER, "num_experts": 16}
+    model = decoder(hidden=1024, layers=8, mixers=attention(16, 8, 64), width=4096, vocab=32000, feed_forward=sixteen)
+    wide = {"enable_expert_parallel": True} if "data_parallel_size" in split else {}
+    started = launch(deployment(model, device(links=links), engine=engine, **split, **wide), uniform(10, 10), 32)
+    assert any(options in note and "2 hosts" in note for note in started.notes), started.notes
+    said(started, engine)
+    rack = launch(
+        deployment(model, device(links=links | {"scale_up_domain_size": 12}), engine=engine, **split, **wide), uniform(10, 10), 32
+    )
+    assert not any("hosts" in note for note in rack.notes)  # a fabric of more than a host: of how many is not known
 
 
 def test_a_format_that_needs_its_own_checkpoint_is_said():

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from calc.report.estimate import spread
 from calc.report.table import Column, Page, Table
 from calc.serving.launch.command import Launch, launch
 from calc.serving.load.answer import Answer
 from calc.serving.load.objectives import Shortfall
 from calc.serving.load.option import Option
+from calc.serving.plan import instances
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.front import Point, front
-from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
+from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, fewest_gpus, nearest_misses
 from calc.serving.plan.search import Plan, Question
 from calc.units import format_bytes, format_number, format_seconds
 
 _OBJECTIVES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
-_LIMITS = _OBJECTIVES | {"kv_cache": "KV cache", "batch_limit": "max_num_seqs", "prefill": "prefill"}
+_LIMITS = _OBJECTIVES | {"kv_cache": "KV cache", "batch_limit": "sequences", "prefill": "prefill"}
 _OPTIONS = {
     "ttft_s": "--ttft-slo", "tpot_s": "--tpot-slo", "e2e_s": "--e2e-slo", "request_rate": "--request-rate",
     "concurrency": "--concurrency", "max_gpus": "--max-gpus",
 }  # fmt: skip
+#: Headings of the answers by what was asked for.
+_ORDER = {
+    "cost": "Cheapest first",
+    "gpus": "Fewest GPUs first",
+    "tpot": "Fastest token first",
+    "ttft": "Fastest first token first",
+    "throughput": "Highest throughput first",
+}
+_UNKNOWN = "-"
+#: Digits that tell any two figures apart that a plan does.
+_MOST_DIGITS = 12
 COST = (
     "USD/Mtok charges the whole bill to the output tokens at this load, idle time included; in + out splits it by time: what prompts add "
     "to the steps is charged to the prompt tokens, cached ones included."
@@ -32,10 +46,11 @@ def page(found: Plan, separate: list[Apart] | None = None) -> Page:
     headline = [verdict(found), asked(question)]
     tables = []
     if found.answers:
-        tables += [_answers(found), _launch(found.answers[0]), _details(found.answers[0])]
+        tables += [_answers(found), _launch(found.answers[0]), _details(found)]
         cheaper = cheaper_failures(found)
         if cheaper:
-            tables.append(_failures(cheaper, "Why the next cheaper ones fail"))
+            less = "the next cheaper ones" if question.goal == "cost" else "fewer GPUs"
+            tables.append(_failures(cheaper, f"Why {less} fail"))
     else:
         tables.append(_failures(nearest_misses(found), "Nearest misses, with all GPUs allowed"))
         alone = concessions(found)
@@ -60,7 +75,8 @@ def label(option: Option, replicas: int = 1) -> str:
     """``2 x (TP 4, PP 2) h100-sxm5-80gb, fp8``."""
     deployment = option.deployment
     sharding, inputs = deployment.sharding, deployment.inputs
-    sizes = [f"{n} {s}" for n, s in (("TP", sharding.tensor), ("PP", sharding.pipeline), ("DCP", sharding.decode_context)) if s > 1]
+    known = (("TP", sharding.tensor), ("PP", sharding.pipeline), ("DP", sharding.data_ranks), ("DCP", sharding.decode_context))
+    sizes = [f"{name} {size}" for name, size in known if size > 1]
     sizes += ["EP"] if sharding.expert_parallel else []
     split = ", ".join(sizes)
     many = (
@@ -87,7 +103,9 @@ def verdict(found: Plan) -> str:
         )
     best = found.answers[0]
     bill = f", {best.usd_per_hour:,.2f} USD/h" if best.usd_per_hour is not None else ""
-    return f"{best.gpus} GPU{'s' if best.gpus > 1 else ''}{bill}: {label(best.option, best.replicas)}"
+    paid = instances.paid_gpus(best.option, best.gpus)
+    idle = f" of {paid} that are paid for" if paid > best.gpus else ""
+    return f"{best.gpus} GPU{'s' if best.gpus > 1 else ''}{idle}{bill}: {label(best.option, best.replicas)}"
 
 
 def asked(question: Question) -> str:
@@ -117,7 +135,7 @@ def asked(question: Question) -> str:
 
 def money(value: float | None) -> str:
     """USD with two digits behind the point, three significant ones below a dollar."""
-    return "-" if value is None else f"{value:,.2f}" if 1 <= value < 1e9 else format_number(value, 3)
+    return _UNKNOWN if value is None else f"{value:,.2f}" if 1 <= value < 1e9 else format_number(value, 3)
 
 
 def _answers(found: Plan) -> Table:
@@ -130,7 +148,7 @@ def _answers(found: Plan) -> Table:
         Column("TPOT", right=True),
         Column("in flight", right=True, priority=3),
         Column("carries", right=True, priority=4),
-        Column("limited by", priority=1),
+        Column("limited by"),
     )
     rows = []
     for a in found.answers:
@@ -148,7 +166,15 @@ def _answers(found: Plan) -> Table:
                 reason(a.limited_by, beyond=True),
             ]
         )
-    return Table(columns, rows)
+    known = [i for i in range(len(columns)) if any(row[i] != _UNKNOWN for row in rows)]  # no price, no columns of money
+    title = _ORDER[found.question.goal] + _of_different_providers(found)
+    return Table(tuple(columns[i] for i in known), [[row[i] for i in known] for row in rows], title)
+
+
+def _of_different_providers(found: Plan) -> str:
+    """What the heading adds where an order by cost rests on prices of several providers."""
+    differ = any(code == "prices_differ" for code, _ in found.warnings)
+    return ", by prices of different providers" if differ and found.question.goal == "cost" else ""
 
 
 def _launch(answer: Answer) -> Table:
@@ -174,15 +200,17 @@ def lines(started: Launch, width: int = 76) -> list[str]:
     return [*found, line] if line else found
 
 
-def _details(best: Answer) -> Table:
+def _details(found: Plan) -> Table:
+    best = found.answers[0]
     rows = [
         ["TTFT", spread(best.ttft_s)],
-        ["TPOT", f"{spread(best.tpot_s)}; a step with a chunk of prompt {format_seconds(best.longest_step_s)}"],
+        ["TPOT", f"{spread(best.tpot_s)}; longest gap {format_seconds(best.longest_step_s)}"],
         ["end to end", spread(best.e2e_s)],
         ["output tokens/s", f"{format_number(best.output_tokens_per_s, 4)} under this load"],
         ["bottleneck", f"decode {best.decode_bound}, prefill {best.prefill_bound}"],
         ["memory", f"room for {best.option.room:,.0f} requests of mean length per replica"],
     ]
+    rows += _sold(found)
     if best.token_cost is not None and best.option.price is not None:
         cost = best.token_cost
         rows.append(
@@ -197,22 +225,47 @@ def _details(best: Answer) -> Table:
     return Table((Column(""), Column("")), rows, "The best one")
 
 
+def _sold(found: Plan) -> list[list[str]]:
+    """What the GPUs are sold as, where they do not come one by one."""
+    best = found.answers[0]
+    sold, parent = instances.instance(best.option), best.deployment.hardware.profile.parent
+    if sold is not None:
+        idle, enough = instances.paid_gpus(best.option, best.gpus) - best.gpus, fewest_gpus(found, best)
+        said = f"{sold.whole(best.gpus):,} x {sold.name} of {sold.gpus} GPUs" + (f", {idle:,} idle" if idle else "")
+        return [["sold as", said + (f"; {enough:,} GPU{'s' if enough > 1 else ''} would do" if enough < best.gpus else "")]]
+    share = instances.sold_as(best.deployment.hardware.profile)
+    if share is not None and best.option.price and best.option.price.source != instances.GIVEN and best.gpus % share.gpus:
+        return [["sold as", f"{share.name} of {share.gpus} GPUs, billed by the GPU here (--whole-instances)"]]
+    if parent is not None and best.gpus % parent.count:
+        unpaid = ", not in the bill" if best.usd_per_hour is not None else ""
+        return [["sold as", f"{parent.name} of {parent.count}: {-best.gpus % parent.count} idle{unpaid}"]]
+    return []
+
+
 def reason(shortfall: Shortfall, *, beyond: bool = False) -> str:
     """What lacks, in words; ``beyond``: what would lack with one more step of load."""
     found, limit = shortfall.found, shortfall.limit
-    if shortfall.kind in _OBJECTIVES:
-        name = _OBJECTIVES[shortfall.kind]
-        least = " at least" if shortfall.because == "any load" else ""
-        return name if beyond else f"{name}{least} {format_seconds(found)} > {format_seconds(limit)}"
     if beyond:
         return _LIMITS.get(shortfall.kind, shortfall.kind)
+    if shortfall.kind in _OBJECTIVES:
+        least = " at least" if shortfall.because == "any load" else ""
+        return f"{_OBJECTIVES[shortfall.kind]}{least} {' > '.join(told_apart(format_seconds, found, limit))}"
+    if shortfall.kind == "weights":
+        return f"weights and activations {' > '.join(told_apart(format_bytes, found, limit, 4))} per GPU"
+    few = " of ".join(told_apart(format_number, found, limit))
     return {
-        "weights": f"weights and activations {format_bytes(found)} > {format_bytes(limit)} per GPU",
-        "kv_cache": f"KV cache for {format_number(found, 3)} of {format_number(limit, 4)} requests",
-        "batch_limit": f"max_num_seqs lets {format_number(found, 4)} of {format_number(limit, 4)} requests run",
-        "request_rate": f"carries {format_number(found, 3)} of {format_number(limit, 3)} requests/s, headroom left free"
+        "kv_cache": f"KV cache for {few} requests",
+        "batch_limit": f"max_num_seqs lets {few} requests run",
+        "request_rate": f"carries {few} requests/s, headroom left free"
         + (f", limited by {_LIMITS[shortfall.because]}" if shortfall.because else ""),
     }.get(shortfall.kind, shortfall.kind)
+
+
+def told_apart(form: Callable[[float, int], str], found: float, limit: float, digits: int = 3) -> tuple[str, str]:
+    """Both figures in the fewest significant digits, ``digits`` or more, in which they differ."""
+    while digits < _MOST_DIGITS and f"{found:.{digits}g}" == f"{limit:.{digits}g}":
+        digits += 1
+    return form(found, digits), form(limit, digits)
 
 
 def _failures(failures: list[Failure], title: str) -> Table:
@@ -226,8 +279,8 @@ def _failures(failures: list[Failure], title: str) -> Table:
 def _concessions(found: list[Concession], title: str) -> Table:
     rows = []
     for c in found:
-        form = format_seconds if c.objective in _OBJECTIVES else (lambda v: format_number(float(v or 0), 4))
-        rows.append([_OPTIONS[c.objective], form(c.asked), form(c.needed), label(c.option, c.replicas)])
+        form, digits = (format_seconds, 3) if c.objective in _OBJECTIVES else (format_number, 4)
+        rows.append([_OPTIONS[c.objective], *told_apart(form, c.asked, c.needed, digits), label(c.option, c.replicas)])
     columns = (Column("objective"), Column("asked", right=True), Column("would have to be", right=True), Column("then met by"))
     return Table(columns, rows, title)
 

@@ -11,6 +11,7 @@ from calc.report.records import range_record, shortfall_record
 from calc.serving.launch.command import Launch, launch
 from calc.serving.load.answer import Answer
 from calc.serving.load.option import Option
+from calc.serving.plan import instances
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.front import Point, front
 from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, nearest_misses
@@ -67,7 +68,14 @@ def split_record(option: Option, replicas: int) -> dict[str, Any]:
         "gpus": replicas * option.ranks,
         **{
             k: found[k]
-            for k in ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization")
+            for k in (
+                "tensor_parallel_size",
+                "pipeline_parallel_size",
+                "data_parallel_size",
+                "enable_expert_parallel",
+                "dtype",
+                "quantization",
+            )
         },
         **{k: found[k] for k in ("kv_cache_dtype", "engine", "engine_version")},
         "decode_context_parallel_size": found["decode_context_parallel_size"],
@@ -81,12 +89,15 @@ def answer_record(answer: Answer) -> dict[str, Any]:
     """One deployment that meets everything."""
     tokens = answer.token_cost
     started = command(answer)
+    sold = instances.instance(answer.option)
     return {
         **split_record(answer.option, answer.replicas),
         "usd_per_hour": answer.usd_per_hour,
         "price": {"usd_per_gpu_hour": answer.option.price.usd_per_hour, "source": answer.option.price.source}
         if answer.option.price
         else None,
+        "paid_gpus": instances.paid_gpus(answer.option, answer.gpus),
+        "instance": {"name": sold.name, "gpus": sold.gpus, "count": sold.whole(answer.gpus)} if sold else None,
         "usd_per_million_output_tokens": tokens.output_all_in if tokens else None,
         "usd_per_million_tokens_split": {"input": tokens.input, "output": tokens.output} if tokens else None,
         "joules_per_output_token_at_most": answer.joules_per_output_token,

@@ -25,6 +25,10 @@ _SPLIT = {
     "gpus": {"type": "integer", "description": "GPUs of all replicas."},
     "tensor_parallel_size": {"type": "integer", "description": "Of one replica, like the following keys."},
     "pipeline_parallel_size": {"type": "integer"},
+    "data_parallel_size": {
+        "type": "integer",
+        "description": "Groups of ranks of a replica that attend to requests of their own and share its experts; 1: none.",
+    },
     "enable_expert_parallel": {"type": "boolean"},
     "dtype": _text("Compute type."),
     "quantization": _text("Weight format; as stored where none was asked for."),
@@ -53,8 +57,16 @@ _SHORTFALL = {
 def plan_schema(time_range: Schema) -> Schema:
     """``results`` of ``plan``."""
     answer = _SPLIT | {
-        "usd_per_hour": _number("All GPUs, in use or not; null where no price is known."),
-        "price": {"type": ["object", "null"], "description": "USD per GPU and hour, and where it comes from."},
+        "usd_per_hour": _number("All GPUs that are paid for, in use or not; null where no price is known."),
+        "price": {
+            "type": ["object", "null"],
+            "description": "USD per GPU in use and hour, idle ones of whole instances included, and where it comes from.",
+        },
+        "paid_gpus": {"type": "integer", "description": "GPUs that the bill counts: those of whole instances."},
+        "instance": {
+            "type": ["object", "null"],
+            "description": "What the GPUs are sold as: its name, its GPUs and how many; null where the price is of single GPUs.",
+        },
         "usd_per_million_output_tokens": _number("The whole bill over the output tokens of this load, idle time included."),
         "usd_per_million_tokens_split": {
             "type": ["object", "null"],

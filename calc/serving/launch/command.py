@@ -1,7 +1,7 @@
 """A deployment in the words of its engine: the command that starts one replica, and what the command cannot say.
 
-Options as documented in 2026: docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), llama.cpp tools/server/README.md,
-nvidia.github.io/TensorRT-LLM (trtllm-serve), mlx-lm mlx_lm/server.py.
+Options as documented in 2026: docs.vllm.ai (vllm serve, data and expert parallel deployment), docs.sglang.io (server arguments, expert
+parallelism), llama.cpp tools/server/README.md, nvidia.github.io/TensorRT-LLM (trtllm-serve), mlx-lm mlx_lm/server.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 
 from calc.memory.options import MemoryOptions
-from calc.serving.deployment import Deployment
+from calc.serving.deployment import Deployment, scale_up_limit
 from calc.serving.launch.drafts import draft_words
 from calc.serving.load.traffic import Traffic
 from calc.serving.speculation import Draft
@@ -18,6 +18,8 @@ from calc.units import GIB
 
 #: Weight formats that an engine makes from a 16-bit checkpoint while it loads; every other format needs a checkpoint stored so.
 _ONLINE = {"vllm": {"fp8": "fp8", "nf4": "bitsandbytes"}, "sglang": {"fp8": "fp8", "nf4": "bitsandbytes"}}
+#: GPUs of a host at most: larger fabrics join several.
+_HOST_GPUS = 8
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 #: Why no command is given for an engine: a plan counts on a server that holds a limit of requests at once.
 _WITHOUT_COMMAND = {
@@ -54,7 +56,9 @@ def launch(deployment: Deployment, traffic: Traffic, batch_limit: int, draft: Dr
         further, said = draft_words(engine, draft)
         words, notes = [*words, *further], notes + said
     if engine == "tensorrt-llm" and deployment.sharding.is_wide:
-        notes += ("data-parallel attention is an entry of --extra_llm_api_options: enable_attention_dp: true",)
+        words, said = _attention_dp(words)
+        notes += said
+    notes += _exchange(deployment) + _hosts(deployment)
     if engine == "mlx":
         notes += _mlx_notes(deployment)
     if traffic.tail.cached_len and engine in ("vllm", "tensorrt-llm"):
@@ -175,6 +179,46 @@ def _tensorrt_llm(deployment: Deployment, source: str, length: int, batch: int) 
         *_flag("--max_num_tokens", memory.max_num_batched_tokens),
         *_flag("--kv_cache_free_gpu_memory_fraction", memory.gpu_memory_utilization),
     ]
+
+
+def _attention_dp(words: list[object]) -> tuple[list[object], tuple[str, ...]]:
+    """TensorRT-LLM reads it from a file alone, which may hold a draft's configuration already."""
+    option, entry = "--extra_llm_api_options", "enable_attention_dp: true"
+    if option in words:
+        return words, (f"{words[words.index(option) + 1]} also holds {entry}",)
+    file = "attention_dp.yaml"
+    return [*words, option, file], (f"{file} holds {entry}",)
+
+
+def _exchange(deployment: Deployment) -> tuple[str, ...]:
+    """The kernels that carry tokens to their experts as the times count them, where they are not the engine's default."""
+    option = {"vllm": "--all2all-backend deepep_low_latency", "sglang": "--moe-a2a-backend deepep"}.get(deployment.engine.NAME)
+    if option is None or not deployment.sharding.is_wide:
+        return ()
+    return (f"times are those of kernels that send tokens to their experts alone: install DeepEP and add {option}",)
+
+
+def _hosts(deployment: Deployment) -> tuple[str, ...]:
+    """What each host of a replica is told that is larger than one. Nothing where a fabric joins hosts of an unknown size."""
+    sharding, engine = deployment.sharding, deployment.engine.NAME
+    within = scale_up_limit(deployment.hardware.profile)
+    if sharding.ranks <= within or within > _HOST_GPUS:
+        return ()
+    hosts = -(-sharding.ranks // within)
+    if engine == "tensorrt-llm":
+        return (f"start it through trtllm-llmapi-launch on {hosts} hosts, one MPI rank a GPU",)
+    if engine == "sglang":
+        said = f"--nnodes {hosts} --node-rank I --dist-init-addr HOST:PORT"
+    elif engine == "vllm" and sharding.is_wide and sharding.pipeline == 1:
+        local = within // sharding.tensor
+        said = f"--data-parallel-size-local {local} --data-parallel-address HOST, on others also --headless"
+        said += f" --data-parallel-start-rank {local}"
+        said += ", twice as many and so on" if hosts > 2 else ""
+    elif engine == "vllm":
+        said = f"--nnodes {hosts} --node-rank I --master-addr HOST, on others also --headless"
+    else:
+        return ()
+    return (f"start it on each of {hosts} hosts with {said}",)
 
 
 def _mlx(deployment: Deployment, source: str, length: int, batch: int) -> list[object]:

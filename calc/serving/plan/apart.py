@@ -13,12 +13,13 @@ from typing import Any
 
 from calc.errors import UsageError
 from calc.operators import work
-from calc.serving import cost, disaggregation
+from calc.serving import disaggregation
 from calc.serving.disaggregation import Transfer
 from calc.serving.load import batching
 from calc.serving.load.effect import LOADED, effect_of, loaded_step_s
 from calc.serving.load.option import Option
 from calc.serving.phase import timed_step
+from calc.serving.plan import instances
 from calc.serving.plan.search import Plan
 from calc.serving.request import end_to_end_s
 from calc.timing.step_time import Range
@@ -111,7 +112,8 @@ def apart(plan: Plan, count: int = 3) -> list[Apart]:
     found = []
     for name in dict.fromkeys(o.deployment.hardware.name for o in sending):
         own = [o for o in sending if o.deployment.hardware.name == name and o.limit >= 1 and o.draft is None]
-        prefills = [p for o in own if (p := _prefill(o))]
+        # a prompt at a time would leave all data-parallel ranks but one idle
+        prefills = [p for o in own if not o.deployment.sharding.is_wide and (p := _prefill(o))]
         decodes = [_decode(o) for o in own] if prefills else []
         pairs = [a for p in prefills for d in decodes if (a := _pair(p, d, demand.request_rate, demand.needed_rate))]
         if pairs:
@@ -169,7 +171,7 @@ def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apa
     ttft = {p: prefill.ttft_s(p, rate / prefills) for p in _PARTS}
     tpot = decode.tpot_at(rate / decodes)
     first, each, steps = _range(ttft, evidence), _range(tpot, evidence), traffic.mean_decode_steps
-    price, ranks = prefill.option.price, prefills * prefill.option.ranks + decodes * decode.option.ranks
+    ranks = prefills * prefill.option.ranks + decodes * decode.option.ranks
     batch, step, prompt = float(decode.batch[best]), float(decode.tpot_s[part][best]), prefill.mean_s[part]
     return Apart(
         prefill=prefill.option,
@@ -186,7 +188,7 @@ def _pair(prefill: _Prefill, decode: _Decode, rate: float, needed: float) -> Apa
         step_s=step,
         prefill_per_decode=float(disaggregation.ratio(prompt, step, batch, steps)),
         sustainable_rate=float(disaggregation.request_rate(prefills, decodes, prompt, step, batch, steps)),
-        usd_per_hour=cost.usd_per_hour(price, ranks) if price else None,
+        usd_per_hour=instances.bill(prefill.option, ranks),
     )
 
 

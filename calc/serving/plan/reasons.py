@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from calc.serving import cost
+from calc.serving.load.answer import Answer
 from calc.serving.load.objectives import Shortfall
 from calc.serving.load.option import Option
+from calc.serving.plan import instances
 from calc.serving.plan.search import Plan
 
 
@@ -44,7 +45,7 @@ class Concession:
 
 
 def _failure(option: Option, replicas: int) -> Failure:
-    usd = cost.usd_per_hour(option.price, replicas * option.ranks) if option.price else None
+    usd = instances.bill(option, replicas * option.ranks)
     return Failure(option, replicas, usd, tuple(option.shortfalls(replicas)))
 
 
@@ -64,16 +65,21 @@ def cheaper_failures(plan: Plan, count: int = 3) -> list[Failure]:
     best = plan.answers[0]
     found = []
     for option in plan.options:
-        unit = option.price.usd_per_hour * option.ranks if goal == "cost" and option.price else float(option.ranks)
-        limit = best.usd_per_hour if goal == "cost" else float(best.gpus)
-        if not unit or limit is None:
-            continue
-        replicas = min(math.ceil(limit / unit * (1 - 1e-12)) - 1, option.most_replicas)
+        usd = best.usd_per_hour if goal == "cost" and option.price else None
+        gpus = best.gpus - 1 if usd is None else instances.affordable(option, usd)
+        replicas = min(gpus // option.ranks, option.most_replicas)
         if replicas >= 1:
-            found.append((unit * replicas, _failure(option, replicas)))
+            failure = _failure(option, replicas)
+            found.append((float(failure.gpus) if usd is None else failure.usd_per_hour or 0.0, failure))
     failed = [(price, failure) for price, failure in found if failure.shortfalls]
     failed.sort(key=lambda f: (f[1].option.limit < 1, -f[0], f[1].excess))
     return _one_per_device((f for _, f in failed), count)
+
+
+def fewest_gpus(plan: Plan, chosen: Answer) -> int:
+    """Fewest GPUs of an answer's kind that would carry the demand too: whole instances cost the same with more of theirs in use."""
+    alike = (o for o in plan.options if o.deployment.hardware.name == chosen.deployment.hardware.name)
+    return min((n * o.ranks for o in alike if (n := o.fewest_replicas) and n <= o.most_replicas), default=chosen.gpus)
 
 
 def nearest_misses(plan: Plan, count: int = 5) -> list[Failure]:

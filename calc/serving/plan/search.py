@@ -14,7 +14,7 @@ from calc.operators.step import step_operators
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
-from calc.serving import cost
+from calc.serving import cost, flow
 from calc.serving.cost import Price
 from calc.serving.deployment import Warnings
 from calc.serving.load.answer import Answer, answer
@@ -22,6 +22,7 @@ from calc.serving.load.memory import framed, option
 from calc.serving.load.objectives import Demand, Objectives, Rules
 from calc.serving.load.option import Option
 from calc.serving.load.traffic import Traffic
+from calc.serving.plan import instances
 from calc.serving.plan.space import Space, deployments
 from calc.timing import extrapolation
 
@@ -45,6 +46,7 @@ class Question:
     goal: GoalName = "cost"
     conservative: bool = False
     prices: dict[str, float] = field(default_factory=dict)
+    whole_instances: bool = False
     space: Space = field(default_factory=Space)
     top: int = 5
 
@@ -94,13 +96,38 @@ def plan(question: Question, progress: Callable[[], None] = lambda: None) -> Pla
         if question.demand.request_rate and question.goal in ("tpot", "ttft")
         else sorted(chosen, key=_first)
     )
-    answers = [answer(option, replicas) for _, option, replicas in _distinct(chosen)[: question.top]]
+    answers = [_answer(option, replicas) for _, option, replicas in _distinct(chosen)[: question.top]]
+    answers.sort(key=lambda a: _order(a, question))
     counts = Counts(len(options), sum(o.limit >= 1 for o in options), len(chosen))
     if answers:
         first = answers[0]
-        warnings += [*first.deployment.warnings, *first.option.held.warnings]
+        warnings += [*first.deployment.warnings, *first.option.held.warnings, *_rank_warnings(first)]
         warnings += extrapolation.warnings(_operators(first, question.traffic), first.deployment.efficiency)
     return Plan(question, tuple(answers), tuple(options), counts, tuple(dict.fromkeys(warnings)))
+
+
+def _answer(option: Option, replicas: int) -> Answer:
+    """An answer whose bill is that of whole instances where these are what is sold."""
+    price = instances.per_gpu_in_use(option, replicas * option.ranks)
+    return answer(option if price is option.price else replace(option, price=price), replicas)
+
+
+def _order(found: Answer, question: Question) -> tuple[float, ...]:
+    """The key of an answer at its very load, as ``_key`` at a rung of the ladder. Bills are compared to the millionth."""
+    option, part = found.option, "high" if question.conservative else "expected"
+    usd = math.inf if found.usd_per_hour is None else float(f"{found.usd_per_hour:.6g}")
+    tpot, ttft = float(getattr(found.tpot_s, part)), float(getattr(found.ttft_s, part))
+    figure = {"cost": usd, "gpus": float(found.gpus), "tpot": tpot, "ttft": ttft}.get(question.goal)
+    if figure is None:
+        figure = -(found.request_rate if question.demand.closed else found.sustainable_rate)
+    return figure, usd, float(instances.paid_gpus(option, found.gpus)), tpot
+
+
+def _rank_warnings(chosen: Answer) -> Warnings:
+    """What is to be told of data-parallel attention: a number of users is dealt out to its ranks, a rate evenly."""
+    demand = chosen.option.rules.demand
+    users = demand.users(chosen.replicas) if demand.concurrency is not None else chosen.deployment.sharding.data_ranks
+    return flow.warnings(chosen.deployment, users)
 
 
 def _operators(chosen: Answer, traffic: Traffic) -> Iterator[Operator]:
@@ -111,12 +138,13 @@ def _operators(chosen: Answer, traffic: Traffic) -> Iterator[Operator]:
 
 
 def best_of(option: Option, goal: GoalName) -> tuple[tuple[float, ...], int] | None:
-    """(key to sort by, replicas) of the best deployment of an option: the figure to minimise, then USD, GPUs and TPOT. None where the
-    demand cannot be met with the GPUs allowed."""
+    """(key to sort by, replicas) of the best deployment of an option: the figure to minimise, then USD, GPUs that are paid for and TPOT.
+    None where the demand cannot be met with the GPUs allowed."""
     fewest = option.fewest_replicas
     if option.most_replicas < 1 or fewest is None or fewest > option.most_replicas:
         return None
-    counts = [fewest]
+    paid = instances.paid_gpus(option, fewest * option.ranks) // option.ranks
+    counts = list(range(fewest, min(paid, option.most_replicas) + 1))  # a GPU that is paid for and idle saves nothing
     if goal in ("tpot", "ttft", "throughput"):
         # More replicas never slow independent users down; a fixed number of users may be dealt out in several ways.
         many = option.rules.demand.concurrency is not None
@@ -129,12 +157,12 @@ def _key(option: Option, replicas: int, goal: GoalName) -> tuple[float, ...]:
     at = option.index(replicas)
     assert at is not None
     gpus = replicas * option.ranks
-    usd = cost.usd_per_hour(option.price, gpus) if option.price else math.inf
+    usd = math.inf if (known := instances.bill(option, gpus)) is None else known
     tpot = float(option.load.tpot_s[at])
     figure = {"cost": usd, "gpus": float(gpus), "tpot": tpot, "ttft": float(option.load.ttft_s[at])}.get(goal)
     if figure is None:
         figure = -replicas * (float(option.load.rate[at]) if option.rules.demand.closed else option.most_rate)
-    return figure, usd, float(gpus), tpot
+    return figure, usd, float(instances.paid_gpus(option, gpus)), tpot
 
 
 def _first(choice: Choice) -> tuple[float, ...]:
@@ -180,7 +208,9 @@ def _priced(question: Question, warnings: list[tuple[str, str]]) -> list[tuple[L
     unknown = []
     for hardware in question.hardware:
         given = question.prices.get(hardware.profile.id)
-        price = cost.profile_price(hardware.profile) if given is None else Price(given, "given")
+        price = cost.profile_price(hardware.profile) if given is None else Price(given, instances.GIVEN)
+        if price is not None and given is None and question.whole_instances:
+            price = replace(price, instance=instances.sold_as(hardware.profile))
         if price is None:
             unknown.append(hardware.profile.id)
         if price is not None or question.goal != "cost":
@@ -194,7 +224,16 @@ def _priced(question: Question, warnings: list[tuple[str, str]]) -> list[tuple[L
     warnings += [
         ("price_unknown", f"no price is known for {name}: {left}; give --price {name}=USD_PER_GPU_HOUR") for name in unknown
     ]
+    providers = {h.profile.id: _provider(h.profile, price) for h, price in found if price}
+    if len(set(providers.values())) > 1:
+        each = ", ".join(f"{name} of {provider}" for name, provider in providers.items())
+        warnings.append(("prices_differ", f"prices come from different providers: {each}; --price sets what you are offered"))
     return found
+
+
+def _provider(hardware: HardwareProfile, price: Price) -> str:
+    known = hardware.cloud_price_usd_per_hour
+    return "yours" if price.source == instances.GIVEN or known is None else known.provider or "unnamed"
 
 
 def _options(
@@ -214,7 +253,7 @@ def _options(
             refused |= {message: 1 for code, message in deployment.warnings if code in ("no_rate", "no_link")}
             continue
         try:
-            found.append(option(deployment, price, rules, draft))
+            found.append(_on_each_rank(option(deployment, price, rules, draft)))
         except UsageError as error:  # more left to the host than this split's share of the layers
             refused[error.message] = refused.get(error.message, 0) + 1
             continue
@@ -222,3 +261,9 @@ def _options(
     if not found:
         warnings += [("not_answered", message) for message in list(refused)[:_MOST_REASONS]]
     return found
+
+
+def _on_each_rank(found: Option) -> Option:
+    """The option with room for the requests that each data-parallel rank finds room for: two halves are no room for one."""
+    groups = found.deployment.sharding.data_ranks
+    return found if groups == 1 or found.room == math.inf else replace(found, room=float(found.room // groups * groups))

@@ -4,6 +4,7 @@ asked format, engine and limit. Replicas come later, from the load."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -14,17 +15,20 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
-from calc.serving.parallel import WIDE_ENGINES
+from calc.serving.parallel import LAYER_SPLIT_ENGINES, WIDE_ENGINES
 from calc.serving.speculation import Draft, Drafting
 
 #: Pipeline stages that are tried unless some are asked for: deeper pipes are not run in practice.
 PIPELINE_SIZES = (1, 2, 3, 4, 6, 8)
+#: Engines whose data-parallel attention is all of a replica's ranks, with no tensor parallel groups beside (TensorRT-LLM mapping.py:
+#: ``dp_size`` is ``tp_size``).
+_UNGROUPED = ("tensorrt-llm",)
 
 
 @dataclass(frozen=True)
 class Space:
-    """What may vary. ``base`` holds where a list leaves something open; lists name the values that are tried. None of ``tensor`` and
-    ``pipeline``: all that fit."""
+    """What may vary. ``base`` holds where a list leaves something open; lists name the values that are tried. None of ``tensor``,
+    ``pipeline`` and ``data`` (ranks of data-parallel attention; 1: none): all that fit."""
 
     base: DeploymentOptions = field(default_factory=DeploymentOptions)
     quantizations: tuple[str | None, ...] = (None,)
@@ -34,26 +38,80 @@ class Space:
     max_num_batched_tokens: tuple[int | None, ...] = (None,)
     tensor: tuple[int, ...] | None = None
     pipeline: tuple[int, ...] | None = None
+    data: tuple[int, ...] | None = None
     max_gpus: int = 64
     drafting: Drafting | None = None
     speculative_tokens: tuple[int, ...] = (0,)
 
+    @property
+    def asked_data(self) -> tuple[int, ...] | None:
+        """Sizes of data-parallel attention that are asked for; None: all that fit."""
+        one = self.base.data_parallel_size
+        return self.data or ((one,) if one else None)
 
-def splits(space: Space, model: ModelProfile, hardware: HardwareProfile) -> Iterator[tuple[int, int, bool]]:
-    """(tensor, pipeline, expert parallel) of a replica. Tensor parallelism stays within the fabric; stages may leave it where a network
-    between nodes is known."""
-    within = scale_up_limit(hardware)
-    beyond = hardware.interconnect.scale_out_gb_per_s_per_direction_per_device is not None
-    has_experts = any(isinstance(p, Experts) for kind in model.layer_kinds.values() for p in kind.feed_forwards)
+
+@dataclass(frozen=True)
+class Split:
+    """How a replica is cut. ``data`` above 1: attention is data-parallel, whole experts lie on all ranks of a stage."""
+
+    tensor: int
+    pipeline: int
+    data: int
+    expert_parallel: bool
+
+
+def splits(space: Space, model: ModelProfile, hardware: HardwareProfile) -> Iterator[Split]:
+    """The splits of a replica: tensor parallelism within the fabric; stages and experts may leave it where a network between nodes is
+    known. Raises UsageError where data-parallel attention alone is asked for and the model has no experts to share."""
+    asked, experts = space.asked_data, _experts(model)
+    if asked and 1 not in asked and not experts:
+        raise UsageError(
+            f"{model.id} has no experts that data-parallel ranks could share",
+            "leave --data-parallel-size out: replicas follow from the load",
+        )
+    if asked is None or 1 in asked:
+        yield from _grouped(space, model, hardware, has_experts=bool(experts))
+    if experts:
+        yield from _wide(space, model, hardware, experts)
+
+
+def _experts(model: ModelProfile) -> int:
+    """Numbers that divide this deal out the experts of every layer evenly; 0: there are none."""
+    counts = (p.num_experts for kind in model.layer_kinds.values() for p in kind.feed_forwards if isinstance(p, Experts))
+    return math.gcd(*counts)
+
+
+def _grouped(space: Space, model: ModelProfile, hardware: HardwareProfile, *, has_experts: bool) -> Iterator[Split]:
+    """Tensor parallel stages; of a mixture with slices of all experts on each rank, and with whole ones."""
+    within, beyond = scale_up_limit(hardware), _has_network(hardware)
     for tensor in space.tensor or range(1, min(within, space.max_gpus) + 1):
         for pipeline in space.pipeline or PIPELINE_SIZES:
             ranks = tensor * pipeline
             if ranks > space.max_gpus or pipeline > model.num_hidden_layers or (ranks > within and not beyond):
                 continue
             if space.base.enable_expert_parallel or not has_experts or tensor == 1:
-                yield tensor, pipeline, space.base.enable_expert_parallel
+                yield Split(tensor, pipeline, 1, space.base.enable_expert_parallel)
             else:
-                yield from ((tensor, pipeline, False), (tensor, pipeline, True))
+                yield from (Split(tensor, pipeline, 1, False), Split(tensor, pipeline, 1, True))
+
+
+def _wide(space: Space, model: ModelProfile, hardware: HardwareProfile, experts: int) -> Iterator[Split]:
+    """Data-parallel attention with the experts dealt out evenly to all ranks of a stage: those of a fabric or of whole ones. Sizes that are
+    asked for are tried as they are, pipeline stages beside it only where they are asked for."""
+    within, beyond, asked = scale_up_limit(hardware), _has_network(hardware), space.asked_data
+    for tensor in space.tensor or range(1, min(within, space.max_gpus) + 1):
+        for data in asked or range(2, space.max_gpus // tensor + 1):
+            stage = tensor * data
+            if data == 1 or (asked is None and (experts % stage or (stage > within and (stage % within or within % tensor)))):
+                continue
+            for pipeline in space.pipeline or (1,):
+                ranks = stage * pipeline
+                if ranks <= space.max_gpus and pipeline <= model.num_hidden_layers and (ranks <= within or beyond):
+                    yield Split(tensor, pipeline, data, True)
+
+
+def _has_network(hardware: HardwareProfile) -> bool:
+    return hardware.interconnect.scale_out_gb_per_s_per_direction_per_device is not None
 
 
 def deployments(
@@ -72,17 +130,18 @@ def deployments(
             space.speculative_tokens,
         )
     )
-    divides: dict[tuple[int, bool], bool] = {}
-    for tensor, pipeline, expert_parallel in splits(space, model.profile, hardware.profile):
+    divides: dict[tuple[int, int, bool], bool] = {}
+    for split in splits(space, model.profile, hardware.profile):
+        key = split.tensor, split.data, split.expert_parallel
         for engine, quantization, kv_cache_dtype, seqs, tokens, drafts in formats:
-            if divides.get((tensor, expert_parallel)) is False:
+            if divides.get(key) is False:
                 continue
             options = replace(
                 base,
-                tensor_parallel_size=tensor,
-                pipeline_parallel_size=pipeline,
-                data_parallel_size=1,
-                enable_expert_parallel=expert_parallel,
+                tensor_parallel_size=split.tensor,
+                pipeline_parallel_size=split.pipeline,
+                data_parallel_size=split.data,
+                enable_expert_parallel=split.expert_parallel,
                 engine=engine or base.engine,
                 quantization=base.quantization if quantization is None else quantization,
                 kv_cache_dtype=base.kv_cache_dtype if kv_cache_dtype == "auto" else kv_cache_dtype,
@@ -97,15 +156,18 @@ def deployments(
                 found = resolve(model, hardware, options)
                 draft = space.drafting.draft(found) if space.drafting else None
             except UsageError as error:
-                refused[error.message] = refused.get(error.message, 0) + 1
+                if split.data == 1 or space.asked_data:  # else the engine does not do it, or refuses the plain splits as well
+                    refused[error.message] = refused.get(error.message, 0) + 1
                 continue
-            if expert_parallel and not space.base.enable_expert_parallel and found.engine.NAME not in WIDE_ENGINES:
+            if split.expert_parallel and not space.base.enable_expert_parallel and found.engine.NAME not in WIDE_ENGINES:
                 continue
-            if tensor > 1 and found.engine.NAME == "llama.cpp" and space.tensor is None:  # it deals out layers
+            if split.tensor > 1 and found.engine.NAME in LAYER_SPLIT_ENGINES and space.tensor is None:
                 continue
-            if (tensor, expert_parallel) not in divides:
-                divides[tensor, expert_parallel] = _divides(found)
-            if divides[tensor, expert_parallel] and (draft is None or draft.deployment is None or _divides(draft.deployment)):
+            if split.tensor > 1 and split.data > 1 and found.engine.NAME in _UNGROUPED:
+                continue
+            if key not in divides:
+                divides[key] = _divides(found)
+            if divides[key] and (draft is None or draft.deployment is None or _divides(draft.deployment)):
                 yield found, draft
 
 
