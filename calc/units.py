@@ -25,7 +25,7 @@ MAX_TOKENS = 1 << 32
 MAX_BATCH = 1 << 24
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 1e9
-#: Smaller numbers, and those from the second on, are written with an exponent.
+#: Numbers below the first, and from the second on, are written with an exponent.
 _LEAST_WRITTEN_OUT, _MOST_WRITTEN_OUT = 1e-6, 1e12
 
 _NUMBER = re.compile(r"^([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ%/]*)$")

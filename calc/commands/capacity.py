@@ -48,14 +48,8 @@ def capacity(model: opt.MODEL, hardware: opt.HARDWARE, **options: Any) -> None:
     from calc.report import capacity as report
     from calc.report import explain, pictures, records, table
 
-    record = records.capacity_record(held)
-    if held.printed:
-        record["printed"] = [{"name": f.name, "value": f.value, "unit": f.unit} for f in held.printed]
-    if found is not None:
-        record |= {"concurrency_fits": found.fits, "to_fit": report.remedies_record(found)}
     lengths = _lengths(options, held)
-    if lengths:
-        record["lengths"] = lengths
+    record = report.record(held, found, lengths)
     warnings = deployment.warnings + held.warnings
     output.emit(
         options,

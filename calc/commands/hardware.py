@@ -31,7 +31,7 @@ def list_hardware(**options: Any) -> None:
     from calc.report import library, records
 
     least = options.get("min_memory")
-    least_gb = None if least is None else units.parse_bytes(least, "--min-memory") / 1e9
+    least_gb = None if least is None else units.parse_bytes(least, "--min-memory") / units.GIGA
     rows = library.hardware_rows(options.get("profiles_dir"), options.get("vendor"), least_gb, options.get("sort"))
     output.emit(
         options,

@@ -56,17 +56,18 @@ def percentiles(text: str, what: str) -> dict[float, int]:
 
 
 def traffic(input_len: str | None, output_len: str | None, cached_len: str | None, trace: str | None) -> Traffic:
-    """The requests that the options describe. Defaults: prompts of 1,024 tokens, outputs of 256."""
+    """The requests that the options describe. Lengths that are not given are those of a ``Workload``."""
     from calc import units
     from calc.serving.load import traffic as serving
+    from calc.serving.request import Workload
 
     if trace is not None:
         if input_len is not None or output_len is not None:
             raise UsageError("--trace and --input-len or --output-len contradict each other", "the trace gives the lengths")
         cached = 0 if cached_len is None else units.parse_count(cached_len, "--cached-len", minimum=0, maximum=MAX_TOKENS)
         return read_trace(trace, cached)
-    inputs = percentiles(input_len or "1024", "--input-len")
-    outputs = percentiles(output_len or "256", "--output-len")
+    inputs = percentiles(input_len or str(Workload.input_len), "--input-len")
+    outputs = percentiles(output_len or str(Workload.output_len), "--output-len")
     cached = 0 if cached_len is None else units.parse_count(cached_len, "--cached-len", minimum=0, maximum=MAX_TOKENS)
     if len(inputs) == len(outputs) == 1:
         (prompt,), (answer,) = inputs.values(), outputs.values()

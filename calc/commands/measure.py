@@ -156,8 +156,7 @@ def _sizes(options: dict[str, Any]) -> dict[str, int]:
     sizes = {}
     for name, default in defaults.items():
         value = options.get(name)
-        what = "--" + name.replace("_", "-")
-        sizes[name] = default if value is None else units.parse_count(value, what, maximum=1 << 24)
+        sizes[name] = default if value is None else units.parse_count(value, opt.written(name), maximum=1 << 24)
     return sizes
 
 

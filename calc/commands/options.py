@@ -149,6 +149,11 @@ def takes(*groups: tuple[Parameter, ...] | Parameter) -> Callable[[Callable[...,
     return decorate
 
 
+def written(name: str) -> str:
+    """A parameter's name as it is written on the command line."""
+    return "--" + name.replace("_", "-")
+
+
 def count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | None = None) -> int | None:
     """A whole number given under an option's name; None where it is not."""
     from calc import units
@@ -156,8 +161,7 @@ def count(options: dict[str, Any], name: str, minimum: int = 1, maximum: int | N
     value = options.get(name)
     if value is None:
         return None
-    what = "--" + name.replace("_", "-")
-    return units.parse_count(value, what, minimum=minimum, maximum=maximum or units.MAX_COUNT)
+    return units.parse_count(value, written(name), minimum=minimum, maximum=maximum or units.MAX_COUNT)
 
 
 def size(options: dict[str, Any], name: str) -> int | None:
@@ -165,7 +169,7 @@ def size(options: dict[str, Any], name: str) -> int | None:
     from calc import units
 
     value = options.get(name)
-    return None if value is None else units.parse_bytes(value, "--" + name.replace("_", "-"), minimum=1)
+    return None if value is None else units.parse_bytes(value, written(name), minimum=1)
 
 
 def _in_unit(options: dict[str, Any], name: str, unit: str, minimum: int) -> int | None:
@@ -176,7 +180,7 @@ def _in_unit(options: dict[str, Any], name: str, unit: str, minimum: int) -> int
     if value is None:
         return None
     text = value.strip().removesuffix("/s")
-    return units.parse_bytes(text + (unit if text[-1:].isdigit() else ""), "--" + name.replace("_", "-"), minimum=minimum)
+    return units.parse_bytes(text + (unit if text[-1:].isdigit() else ""), written(name), minimum=minimum)
 
 
 _SIZES = ("gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size")
@@ -246,14 +250,15 @@ def deployment_options(options: dict[str, Any]) -> DeploymentOptions:
 
 
 def workload(options: dict[str, Any]) -> Workload:
-    """Parsed workload. Raises UsageError with the option's name."""
+    """Parsed workload; what is not given has the default of ``Workload``. Raises UsageError with the option's name."""
     from calc.serving.request import Workload
     from calc.units import MAX_BATCH, MAX_TOKENS
 
-    return Workload(
-        batch_size=count(options, "batch_size", maximum=MAX_BATCH) or 1,
-        input_len=count(options, "input_len", maximum=MAX_TOKENS) or 1024,
-        output_len=count(options, "output_len", maximum=MAX_TOKENS) or 256,
-        context_len=count(options, "context_len", maximum=MAX_TOKENS),
-        cached_len=count(options, "cached_len", minimum=0, maximum=MAX_TOKENS) or 0,
-    )
+    asked = {
+        "batch_size": count(options, "batch_size", maximum=MAX_BATCH),
+        "input_len": count(options, "input_len", maximum=MAX_TOKENS),
+        "output_len": count(options, "output_len", maximum=MAX_TOKENS),
+        "context_len": count(options, "context_len", maximum=MAX_TOKENS),
+        "cached_len": count(options, "cached_len", minimum=0, maximum=MAX_TOKENS),
+    }
+    return Workload(**{name: value for name, value in asked.items() if value is not None})

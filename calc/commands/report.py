@@ -92,10 +92,7 @@ def _two(first: str, second: str, options: dict[str, Any]) -> None:
         options,
         document=lambda: records.envelope("report", {"first": first, "second": second}, [], record, ()),
         page=lambda: differences_report.page(record),
-        rows=lambda: [
-            {k: v for k, v in r.items() if not isinstance(v, (list, tuple))} | {"status": "/".join(r["status"])}
-            for r in record["rows"]
-        ],
+        rows=lambda: differences_report.rows(record),
     )
 
 

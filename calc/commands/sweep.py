@@ -54,7 +54,7 @@ def _axes(options: dict[str, Any]) -> WorkAxes:
         text = options.get(parameter.name)
         if text is not None:
             low, high = limits.get(parameter.name, (1, units.MAX_TOKENS))
-            given[parameter.name] = lists.counts(text, "--" + parameter.name.replace("_", "-"), minimum=low, maximum=high)
+            given[parameter.name] = lists.counts(text, opt.written(parameter.name), minimum=low, maximum=high)
     return WorkAxes(**given, **_loads(options))
 
 

@@ -92,7 +92,7 @@ def _values(name: str, text: str) -> Sequence[str | int]:
     from calc import units
     from calc.commands import lists
 
-    what = "--" + name.replace("_", "-")
+    what = opt.written(name)
     if name not in opt.COUNTS or (name == "gpu_layers" and set(lists.words(text, what)) & set(opt.ALL_LAYERS)):
         return lists.words(text, what)
     minimum, maximum = opt.COUNTS[name]

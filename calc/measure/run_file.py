@@ -19,6 +19,8 @@ SCHEMA = "roofcast.run/1"
 #: A full suite with all samples is some ten megabytes.
 MAX_RUN_BYTES = 256 << 20
 _NOT_A_NUMBER, _TOO_LONG = re.compile(r"(?<=[\[,:])\s*(?:NaN|-?Infinity)\b"), re.compile(r"\d{4000}")
+#: Half of a pair of escapes: no text, which nothing could write again.
+_HALF_A_SIGN = re.compile(r"(?<!\\)(?:\\\\)*(\\ud[89ab]\w\w(?!\\ud[c-f])|(?<!\\ud[89ab]\w\w)\\ud[c-f]\w\w)", re.IGNORECASE)
 
 
 def document(
@@ -104,7 +106,11 @@ def _refuse(word: str) -> None:
 def _parsed(raw: bytes, path: Path) -> Any:
     try:
         text = raw.decode("utf-8")
-        return json.loads(text, parse_constant=_refuse)
+        run = json.loads(text, parse_constant=_refuse)
+        half = _HALF_A_SIGN.search(text) if "\\ud" in text or "\\uD" in text else None
+        if half is None:
+            return run
+        place, why = text[: half.start(1)], f"{half[1]} is half a sign"
     except UnicodeDecodeError as fault:
         place, why = raw[: fault.start].decode(), "not UTF-8"
     except json.JSONDecodeError as fault:

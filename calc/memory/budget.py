@@ -13,7 +13,7 @@ from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.profiles.hardware import REPORTED_SHARE, HardwareProfile
 from calc.profiles.model import ModelProfile
-from calc.units import GIB
+from calc.units import GIB, MIB
 
 Warnings = tuple[tuple[str, str], ...]
 
@@ -89,7 +89,7 @@ def device_memory(question: MemoryQuestion, *, framework: bool, stage: int = 0) 
     if options.gpu_memory_bytes is not None:
         return given("gpu_memory", options.gpu_memory_bytes), ()
     if framework and hardware.memory_framework_total_mib:
-        return Term("gpu_memory", int(hardware.memory_framework_total_mib * 2**20), _FRAMEWORK), ()
+        return Term("gpu_memory", int(hardware.memory_framework_total_mib * MIB), _FRAMEWORK), ()
     reported = hardware.driver_bytes
     if reported and framework and hardware.compute_capability:
         reserve = min(_DRIVER_RESERVE_GIB * GIB, _DRIVER_RESERVE_SHARE * reported)

@@ -29,6 +29,9 @@ class Capacity:
 
     ``kv_tokens`` is what the engine prints; ``kv_bytes_per_sequence`` holds ideal, reserved and read-per-step bytes of a sequence of
     ``max_model_len`` tokens, summed over the ranks of a replica. ``printed`` are further figures of the engine's start-up log.
+
+    ``most_slots`` where requests run in slots, each with the cache of its whole length set aside (llama.cpp): how many the engine could
+    be told to start; ``max_num_seqs`` is how many it does. None: caches grow with their requests.
     """
 
     fits: bool
@@ -63,6 +66,7 @@ class Capacity:
     printed: tuple[Figure, ...] = ()
     ranks: tuple[Rank, ...] = field(default=(), repr=False, compare=False)
     data_ranks: int = 1
+    most_slots: int | None = None
 
     @property
     def loaded(self) -> bool:
@@ -82,7 +86,7 @@ class Capacity:
     @property
     def sequence_limit(self) -> int | None:
         """Most sequences of all groups at once, where the engine limits them."""
-        return self.max_num_seqs and self.max_num_seqs * self.data_ranks
+        return self.most_slots or (self.max_num_seqs and self.max_num_seqs * self.data_ranks)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Summary:
     max_num_batched_tokens: int | None
     warnings: tuple[tuple[str, str], ...] = ()
     printed: tuple[Figure, ...] = ()
+    most_slots: int | None = None
 
 
 def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> Capacity:
@@ -149,6 +154,7 @@ def assemble(question: MemoryQuestion, summary: Summary, ranks: list[Rank]) -> C
         printed=summary.printed,
         ranks=tuple(ranks),
         data_ranks=groups,
+        most_slots=summary.most_slots,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.memory.term import Term
-from calc.units import format_bytes
+from calc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from calc.memory.budget import MemoryQuestion
@@ -45,7 +45,7 @@ def less(question: MemoryQuestion, weights: Term, parts: dict[str, int]) -> Term
     if left > most:
         raise UsageError(
             f"--cpu-offload-gb {format_bytes(left)} exceeds the {format_bytes(most)} of layers that a GPU holds",
-            f"at most {most / 2**30:.4g}; with more GPUs each holds less",
+            f"at most {most / GIB:.4g}; with more GPUs each holds less",
         )
     return Term(
         weights.name,

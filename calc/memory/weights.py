@@ -12,7 +12,7 @@ from calc.operators.numbers import NumberPlan
 from calc.operators.parameters import Held
 from calc.operators.sharding import Sharding, stage_layers
 from calc.operators.weight import Weight
-from calc.profiles.model import Experts, ModelProfile
+from calc.profiles.model import ModelProfile
 
 
 @remembered
@@ -151,11 +151,10 @@ def sixteen_bit_rest(model: ModelProfile, numbers: NumberPlan) -> SixteenBitRest
     """What a 4-bit quantisation that no checkpoint states may leave in 16 bit: mixtures of experts and hybrids are often quantised in
     their experts or feed-forward networks alone (Qwen3.5-122B-A10B in nvfp4: 75.2 GiB as loaded, 68.4 if all were)."""
     asked = {role: f.name for role, f in numbers.roles.items()}
-    mixture = any(isinstance(part, Experts) for kind in model.layer_kinds.values() for part in kind.feed_forwards)
     hybrid = any(hasattr(m, "conv_kernel") for kind in model.layer_kinds.values() for m in kind.mixers)
     four_bit = any(f.element_bits == 4 for f in numbers.roles.values())
-    if asked == dict(model.storage.roles) or not four_bit or not (mixture or hybrid):
+    if asked == dict(model.storage.roles) or not four_bit or not (model.has_experts or hybrid):
         return None
     kept = {role: f for role, f in numbers.roles.items() if role not in _OFTEN_KEPT}
     block_scaled = any(f.name in ("nvfp4", "mxfp4") for f in numbers.roles.values())
-    return SixteenBitRest(replace(numbers, roles=kept), mixture and block_scaled)
+    return SixteenBitRest(replace(numbers, roles=kept), model.has_experts and block_scaled)

@@ -57,6 +57,11 @@ class Operator:
     detail: dict[str, Number | str] = field(default_factory=dict)
 
     @property
+    def is_product(self) -> bool:
+        """Whether it multiplies rows with matrices of weights."""
+        return self.op_class in ("gemm", "experts")
+
+    @property
     def network_bytes(self) -> Number:
         """Bytes that one rank sends over links."""
         return self.collective.bytes_per_rank if self.collective else 0

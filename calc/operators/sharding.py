@@ -25,6 +25,11 @@ class Sharding:
         return self.data if self.expert_parallel else 1
 
     @property
+    def replicas(self) -> int:
+        """Replicas that work apart."""
+        return self.data // self.data_ranks
+
+    @property
     def expert_ranks(self) -> int:
         """Ranks that whole experts are dealt out to; 1: each tensor-parallel rank has its slice of every expert."""
         return self.tensor * self.data if self.expert_parallel else 1

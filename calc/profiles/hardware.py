@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from calc.profiles.schema import Count, Dimension, Identifier, Positive, Source, Strict, Text
+from calc.units import GIGA, MIB, TERA
 
 #: A figure of a datasheet in its unit (10^12 operations/s, GB/s, GB, MiB, W, MHz). A millionth of any is below every machine; smaller ones
 #: are typing errors whose times would overflow.
@@ -55,6 +56,30 @@ class Interconnect(Strict, frozen=True, kw_only=True):
     scale_out_typical: Text | None = None
     scale_out_gb_per_s_per_direction_per_device: Figure | None = None
     scale_out_attachment: Literal["pcie", "on_die", "separate_lanes"] | None = None  # null: behind the PCIe link of the device
+
+    @property
+    def scale_up_bytes_per_s(self) -> float | None:
+        """Scale-up fabric of one device, one direction."""
+        return _bytes_per_s(self.scale_up_gb_per_s_per_direction)
+
+    @property
+    def pcie_bytes_per_s(self) -> float | None:
+        """PCIe link of one device, one direction."""
+        return _bytes_per_s(self.pcie_gb_per_s_per_direction)
+
+    @property
+    def host_link_bytes_per_s(self) -> float | None:
+        """Link between one device and its host's memory, one direction: one of its own, else PCIe."""
+        return _bytes_per_s(self.host_link_gb_per_s_per_direction) or self.pcie_bytes_per_s
+
+    @property
+    def scale_out_bytes_per_s(self) -> float | None:
+        """Network of one device, one direction."""
+        return _bytes_per_s(self.scale_out_gb_per_s_per_direction_per_device)
+
+
+def _bytes_per_s(gb_per_s: float | None) -> float | None:
+    return None if gb_per_s is None else gb_per_s * GIGA
 
 
 class Price(Strict, frozen=True, kw_only=True):
@@ -141,12 +166,12 @@ class HardwareProfile(Strict, frozen=True, kw_only=True):
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         """Memory bandwidth in bytes per second."""
-        return None if self.memory_bandwidth_gb_per_s is None else self.memory_bandwidth_gb_per_s * 1e9
+        return _bytes_per_s(self.memory_bandwidth_gb_per_s)
 
     @property
     def driver_bytes(self) -> int | None:
         """Memory as the driver reports it, to the byte where that is known."""
-        return self.memory_reported_bytes or (int(self.memory_reported_mib * 2**20) if self.memory_reported_mib else None)
+        return self.memory_reported_bytes or (int(self.memory_reported_mib * MIB) if self.memory_reported_mib else None)
 
     def dense_peaks(self) -> dict[str, float]:
         """Dense peaks in TFLOPS of the types that the device has."""
@@ -161,7 +186,7 @@ class HardwareProfile(Strict, frozen=True, kw_only=True):
     def peak_flops_per_s(self, dtype: str) -> float | None:
         """Dense rate in operations per second of a compute dtype, None where the part has none."""
         tflops = getattr(self.peak_dense_tflops, dtype, None)
-        return None if tflops is None else tflops * 1e12
+        return None if tflops is None else tflops * TERA
 
 
 #: Share of the marketing GiB that drivers report where this part's own figure is unknown: low, expected, high
@@ -172,6 +197,6 @@ REPORTED_SHARE = (0.93, 0.98, 1.0)
 def faults(hardware: HardwareProfile) -> list[tuple[tuple[str | int, ...], str]]:
     """What the schema cannot say: (path, message) of every contradiction within a hardware profile."""
     mib, exact = hardware.memory_reported_mib, hardware.memory_reported_bytes
-    if mib is not None and exact is not None and abs(mib * 2**20 - exact) > 2**20:
+    if mib is not None and exact is not None and abs(mib * MIB - exact) > MIB:
         return [(("memory_reported_bytes",), f"{exact:,} bytes contradict memory_reported_mib {mib:g}")]
     return []

@@ -449,6 +449,11 @@ class ModelProfile(Strict, frozen=True, kw_only=True):
         return layer_counts(self.stack)
 
     @property
+    def has_experts(self) -> bool:
+        """Whether any layer is a mixture of experts."""
+        return any(isinstance(part, Experts) for kind in self.layer_kinds.values() for part in kind.feed_forwards)
+
+    @property
     def num_hidden_layers(self) -> int:
         """Number of layers of the stack."""
         return sum(b.repeat * len(b.layers) for b in self.stack)

@@ -6,16 +6,14 @@ from typing import Any
 
 from calc.memory.budget import Capacity
 from calc.memory.term import Figure
+from calc.report import memory_terms
 from calc.report.estimate import capacity_line, title
+from calc.report.records import capacity_record
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.remedies import Remedies
 from calc.units import format_bytes, format_number
 
-LABELS = {
-    "gpu_memory": "total memory", "weights": "weights", "activation": "activation peak", "runtime": "runtime (context, NCCL)",
-    "cuda_graphs": "CUDA graphs", "kv_cache": "left for the KV cache",
-}  # fmt: skip
 _FIGURES = {
     "kv_keys": "keys", "kv_values": "values", "kv_buffer": "keys and values", "context_cells": "cells", "window_cells": "cells of windows",
     "window_buffer": "windows", "base_buffer": "full attention", "state_convolution": "state: convolution", "state_matrix": "state: matrix",
@@ -38,7 +36,7 @@ def _budget(held: Capacity) -> Table:
     rows = []
     for term in held.terms:
         spread = f"{format_bytes(term.least)} - {format_bytes(term.most)}" if term.least != term.most else ""
-        rows.append([LABELS.get(term.name, term.name), format_bytes(term.bytes), spread, term.evidence])
+        rows.append([memory_terms.FULL.get(term.name, term.name), format_bytes(term.bytes), spread, term.evidence])
         if term.name == "gpu_memory" and not held.ruling.is_given:
             label, size = held.share.base(term, held.ruling.taken)
             rows.append([label, format_bytes(size), "", "utilisation"])
@@ -95,8 +93,9 @@ def _remedies(found: Remedies) -> Table:
     """Each remedy alone, the rest as it is."""
     gpus = None
     if split := found.gpus:
-        further = [f" {name} {size}" for name, size in (("-pp", split.pipeline), ("-dp", split.data)) if size > 1]
-        gpus = f"{split.gpus} (-tp {split.tensor}{''.join(further)})"
+        sizes = (("-tp", split.tensor), ("-pp", split.pipeline), ("-dp", split.data))
+        cut = [f"{name} {size}" for name, size in sizes if size > 1] or ["-tp 1"]
+        gpus = f"{split.gpus} ({' '.join(cut)})"
     requests = "unbounded" if found.requests is None else f"{found.requests:,}"
     context = "any length" if found.context is None else f"{found.context:,}"
     rows = [
@@ -110,8 +109,18 @@ def _remedies(found: Remedies) -> Table:
     return Table((Column(f"{found.wanted:,} requests of {found.length:,} tokens"), Column(answer, right=True)), rows)
 
 
-def remedies_record(found: Remedies) -> dict[str, Any]:
-    """``to_fit`` of the results of ``capacity``."""
+def record(held: Capacity, remedies: Remedies | None = None, lengths: dict[str, Any] | None = None) -> dict[str, Any]:
+    """``results`` of ``capacity``."""
+    found = capacity_record(held)
+    if held.printed:
+        found["printed"] = [{"name": f.name, "value": f.value, "unit": f.unit} for f in held.printed]
+    if remedies is not None:
+        found |= {"concurrency_fits": remedies.fits, "to_fit": _remedies_record(remedies)}
+    return found | ({"lengths": lengths} if lengths else {})
+
+
+def _remedies_record(found: Remedies) -> dict[str, Any]:
+    """What would hold the requests that were asked for."""
     split = found.gpus
     return {
         "concurrency": found.wanted,

@@ -30,6 +30,13 @@ def words(record: dict[str, Any]) -> list[str]:
     return notes
 
 
+def rows(record: dict[str, Any]) -> list[dict[str, object]]:
+    """One flat record per case that both runs hold."""
+    return [
+        {k: v for k, v in r.items() if not isinstance(v, (list, tuple))} | {"status": "/".join(r["status"])} for r in record["rows"]
+    ]
+
+
 def page(record: dict[str, Any]) -> Page:
     """Two runs: what differs about them first."""
     counts = record["counts"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from calc.memory.budget import Capacity
 from calc.memory.kv_cache import MAX_CONTEXT
+from calc.report import memory_terms
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit
@@ -79,7 +80,7 @@ def page(deployment: Deployment, result: Estimate) -> Page:
 
 def _each(deployment: Deployment) -> str:
     """Said where several replicas work apart: every figure is that of one."""
-    replicas = deployment.sharding.gpus // deployment.sharding.ranks
+    replicas = deployment.sharding.replicas
     return f" on each of {replicas} replicas (rates and capacity are those of one)" if replicas > 1 else ""
 
 
@@ -162,8 +163,8 @@ def _kv_action(decode: Phase) -> str:
 def _remedy(phase: Phase) -> str:
     """What to optimise for a bound, in the field's words."""
     if phase.bound == "compute":
-        products = [o for o in phase.operators if o.op_class in ("gemm", "experts") and o.name != "lm_head"]
-        wide = any(o.compute_dtype in ("bf16", "fp16", "fp32") for o in products)
+        products = [o for o in phase.operators if o.is_product and o.name != "lm_head"]
+        wide = any(phase.ceilings.dtype_for(o) in ("bf16", "fp16", "fp32") for o in products)
         return "faster matmuls, fp8, TP" if wide else "faster matmuls, TP"
     if phase.bound == "network":
         return "faster links, less TP"
@@ -173,13 +174,8 @@ def _remedy(phase: Phase) -> str:
     return "-"
 
 
-_USED = (
-    ("weights", "weights"),
-    ("kv_cache_needed", "KV"),
-    ("activation", "activations"),
-    ("runtime", "runtime"),
-    ("cuda_graphs", "graphs"),
-)
+#: Terms that a workload takes, in the order of the line that names them.
+_USED = ("weights", "kv_cache_needed", "activation", "runtime", "cuda_graphs")
 
 
 def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
@@ -199,7 +195,7 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
     if result.load:
         rows += load_rows(result.load)
     sizes = {t.name: t.bytes for t in fit.terms}
-    parts = ", ".join(f"{label} {format_bytes(sizes[name], 3)}" for name, label in _USED if sizes.get(name))
+    parts = ", ".join(f"{memory_terms.SHORT[name]} {format_bytes(sizes[name], 3)}" for name in _USED if sizes.get(name))
     rows.append(
         [
             "memory per GPU",

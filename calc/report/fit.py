@@ -70,7 +70,9 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
     if any(f.get("operations") for f in facts["factors"]):
         notes.append("any other: operations of the class that were not measured; held out there is an operation left out whole.")
     if any(f.get("threads") for f in facts["factors"]):
-        notes.append("threads: as many reach the bandwidth; small calls run on fewer (`threads` in the file says below which size).")
+        notes.append(
+            "threads: as many reach the bandwidth; small calls run on fewer (`threads` in the file says below which size)."
+        )
     notes.append("Errors are |log(predicted / measured)|. Measured with torch kernels, which do not stand for a serving engine's.")
     if fit.get("left_out"):
         notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from calc.memory.engines.logs import StartUpLog
-from calc.report.capacity import LABELS
+from calc.report import memory_terms
 from calc.report.estimate import title
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.reconcile import Line, Reconciliation
 from calc.units import format_bytes
 
-_NAMES = LABELS | {
+_NAMES = memory_terms.FULL | {
     "kv_cache": "KV cache", "kv_tokens": "KV cache, tokens", "max_concurrency": "concurrency", "blocks": "blocks",
     "block_tokens": "block, tokens", "kv_keys": "keys", "kv_values": "values", "consumed": "consumed in all",
     "free": "free for the cache", "free_before": "free before loading", "free_after": "free after loading",

@@ -15,7 +15,7 @@ from calc.serving.request import Latency, Workload
 from calc.serving.speculation import Draft, Speculation
 from calc.serving.speculative_round import Round
 from calc.timing.efficiency import Efficiency
-from calc.timing.step_time import OperatorTime, Range
+from calc.timing.step_time import NO_TIME, OperatorTime, Range
 
 if TYPE_CHECKING:
     from calc.serving.load.objectives import Demand, Shortfall
@@ -62,7 +62,7 @@ def operator_record(phase: Phase, index: int) -> dict[str, Any]:
         "layers": operator.layers,
         "count": operator.count,
         "shape": {k: _number(v) for k, v in operator.shape.items()},
-        "compute_dtype": operator.compute_dtype,
+        "compute_dtype": phase.ceilings.dtype_for(operator),
         "weight_format": operator.weight_format or None,
         "flops": _number(operator.flops * ranks),
         "vector_flops": _number(operator.vector_flops * ranks),
@@ -74,14 +74,10 @@ def operator_record(phase: Phase, index: int) -> dict[str, Any]:
         "network_bytes": _number(operator.network_bytes * ranks),
         "arithmetic_intensity": _number(operator.flops / operator.bytes) if operator.bytes else 0.0,
         "bound": timed.bound if timed else None,
-        "time_s": range_record(timed.time_s) if timed else _no_range(),
+        "time_s": range_record(timed.time_s if timed else NO_TIME),
         "share": _number(phase.share(timed)) if timed else None,
         **({"detail": dict(operator.detail)} if operator.detail else {}),
     }
-
-
-def _no_range() -> dict[str, Any]:
-    return dict.fromkeys(("floor", "low", "expected", "high", "evidence"))
 
 
 _TOTALS = (
@@ -227,8 +223,7 @@ def shortfall_record(shortfall: Shortfall) -> dict[str, Any]:
 def load_record(load: ServedLoad) -> dict[str, Any]:
     """The steady state under a stated demand; times are null where it is not carried."""
     demand, found = load.demand, load.answer
-    none = Range(None, None, None, None, "not answered")
-    times = {name: range_record(getattr(found, name) if found else none) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    times = {name: range_record(getattr(found, name) if found else NO_TIME) for name in ("ttft_s", "tpot_s", "e2e_s")}
     return {
         "request_rate": found.request_rate if found else demand.request_rate,
         "concurrency": demand.concurrency,

@@ -213,7 +213,7 @@ def _round(draft: dict[str, Any], verify: dict[str, Any]) -> dict[str, Any]:
 
 
 def result_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the answers of estimate, roofline and capacity: the envelope, and ``$defs`` by command."""
+    """JSON Schema (2020-12) of answers: the envelope, and in ``$defs`` the results by command."""
     step = record(_STEP, "One step, summed over the ranks of one replica.")
     operators = {"type": "array", "items": record(_OPERATOR, "Figures of one call summed over the ranks of a replica.")}
     detailed = record(_STEP | {"operators": operators}, "One step with its operators.")

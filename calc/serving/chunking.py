@@ -67,11 +67,14 @@ def mixed_step(new: int, cached: int, decodes: int, context_len: int, *, first: 
 
 
 def follow_each_other(chunks: Sequence[Chunk], stages: float) -> Range:
-    """Time of chunks that pass through pipeline stages one behind the other: the last one leaves all of them, the others one each."""
-    total = chunks[0].time_s
-    for chunk in chunks[1:]:
-        total = total + chunk.time_s
-    return total if stages == 1 else total * (1 / stages) + chunks[-1].time_s * (1 - 1 / stages)
+    """Time of chunks that pass through pipeline stages one behind the other: each leaves one stage, and the longest, which the others wait
+    for, all of them (a proportionate flow shop)."""
+
+    def passed(part: str) -> float:
+        times = [float(getattr(chunk.time_s, part)) for chunk in chunks]
+        return sum(times) / stages + max(times) * (1 - 1 / stages)
+
+    return Range(passed("floor"), passed("low"), passed("expected"), passed("high"), chunks[0].time_s.evidence)
 
 
 def chunked_prefill(deployment: Deployment, workload: Workload, budget: int | None) -> ChunkedPrefill:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from calc.memory.kv_cache import MAX_CONTEXT
 from calc.serving.estimate import Estimate
 from calc.serving.phase import Phase
+from calc.timing.step_time import Range
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,18 @@ class Comparison:
 
 
 def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
-    """Put two estimates side by side."""
-
-    def expected(value: object) -> float | None:
-        middle = getattr(value, "expected", None)
-        return None if middle is None else float(middle)
-
+    """Put two estimates side by side; ``gpus`` of one replica of each."""
+    requests = (one.request, two.request)
+    rates = [_expected(r.output_tokens_per_s) for r in requests]
     pairs = [
-        Pair("TTFT", "seconds", expected(one.request.ttft_s), expected(two.request.ttft_s)),
-        Pair("TPOT", "seconds", expected(one.request.tpot_s), expected(two.request.tpot_s)),
-        Pair("end to end", "seconds", expected(one.request.e2e_s), expected(two.request.e2e_s)),
-        Pair(
-            "output tokens/s", "tokens_per_s", expected(one.request.output_tokens_per_s), expected(two.request.output_tokens_per_s)
-        ),
-        Pair(
-            "output tokens/s per GPU",
-            "tokens_per_s",
-            _per(expected(one.request.output_tokens_per_s), gpus[0]),
-            _per(expected(two.request.output_tokens_per_s), gpus[1]),
-        ),
+        Pair("TTFT", "seconds", *(_expected(r.ttft_s) for r in requests)),
+        Pair("TPOT", "seconds", *(_expected(r.tpot_s) for r in requests)),
+        Pair("end to end", "seconds", *(_expected(r.e2e_s) for r in requests)),
+        Pair("output tokens/s", "tokens_per_s", *rates),
+        Pair("output tokens/s per GPU", "tokens_per_s", *(r and r / n for r, n in zip(rates, gpus, strict=True))),
+        *_drafted(one, two),
+        *_loaded(one, two),
     ]
-    pairs += [*_drafted(one, two, expected), *_loaded(one, two, expected)]
     for label, a, b in (("prefill", one.prefill, two.prefill), ("decode", one.decode, two.decode)):
         if a is None or b is None:
             continue
@@ -93,28 +84,26 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
     return Comparison(pairs, moved)
 
 
-def _drafted(one: Estimate, two: Estimate, expected: Callable[[object], float | None]) -> list[Pair]:
+def _expected(time: Range) -> float | None:
+    return None if time.expected is None else float(time.expected)
+
+
+def _drafted(one: Estimate, two: Estimate) -> list[Pair]:
     """With drafts, where a side has them: plain TPOT where it has none."""
     if one.speculation is None and two.speculation is None:
         return []
-    sides = [expected((e.speculation or e.request).tpot_s) for e in (one, two)]
-    return [Pair("TPOT with drafts", "seconds", sides[0], sides[1])]
+    return [Pair("TPOT with drafts", "seconds", *(_expected((e.speculation or e.request).tpot_s) for e in (one, two)))]
 
 
-def _loaded(one: Estimate, two: Estimate, expected: Callable[[object], float | None]) -> list[Pair]:
+def _loaded(one: Estimate, two: Estimate) -> list[Pair]:
     """Under the load that was stated, where one was."""
     if one.load is None and two.load is None:
         return []
     sides = [e.load.answer if e.load else None for e in (one, two)]
     found = []
     for label, name in (("TTFT under load", "ttft_s"), ("TPOT under load", "tpot_s")):
-        found.append(Pair(label, "seconds", *(expected(getattr(s, name)) if s else None for s in sides)))
-    rates = [s.output_tokens_per_s if s else None for s in sides]
-    return [*found, Pair("output tokens/s under load", "tokens_per_s", rates[0], rates[1])]
-
-
-def _per(value: float | None, gpus: int) -> float | None:
-    return None if value is None else value / gpus
+        found.append(Pair(label, "seconds", *(_expected(getattr(s, name)) if s else None for s in sides)))
+    return [*found, Pair("output tokens/s under load", "tokens_per_s", *(s.output_tokens_per_s if s else None for s in sides))]
 
 
 def _floor(phase: Phase) -> float | None:

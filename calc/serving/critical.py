@@ -44,10 +44,10 @@ def critical_points(deployment: Deployment) -> CriticalPoints | None:
     weights_s = flops_s = 0.0
     weight_bytes = 0.0
     for operator in near:
-        peak = ceilings.peak(operator.compute_dtype)
+        peak = ceilings.peak_for(operator)
         if peak is None:
             return None
-        if operator.op_class in ("gemm", "experts"):
+        if operator.is_product:
             weights_s += float(operator.weight_bytes) * operator.count / bandwidth
             flops_s += float(operator.flops) * operator.count / peak
         weight_bytes += float(operator.weight_bytes) * operator.count

@@ -18,17 +18,16 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving.engine_choice import chosen
-from calc.serving.parallel import parallel
+from calc.serving.parallel import LAYER_SPLIT_ENGINES, parallel
 from calc.serving.parallel import scale_up_limit as scale_up_limit
 from calc.timing import paths
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency, evidence_warnings, for_setting
 from calc.timing.overlap import Overlap, possible
 from calc.timing.roofline import Ceilings, datasheet
-from calc.timing.setting import Setting, setting
+from calc.timing.setting import MICRO_BATCH, Setting, setting
 
 Warnings = tuple[tuple[str, str], ...]
-_SIXTEEN_BIT = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,13 @@ class Deployment:
         options = replace(self.memory, **changes) if changes else self.memory
         return MemoryQuestion(self.model.profile, self.hardware.profile, self.sharding, self.numbers, options)
 
+    def with_setting(self, setting: Setting, **changes: Any) -> Deployment:
+        """The deployment in another setting, by which fitted effects are looked up, and with what else changes."""
+        model = self.efficiency
+        if isinstance(model, Calibrated):
+            model = Calibrated(model.effects, setting, model.scale)
+        return replace(self, setting=setting, efficiency=model, **changes)
+
 
 def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], options: DeploymentOptions) -> Deployment:
     """Settle what is open. Raises UsageError for impossible splits, unknown names and types that the device lacks."""
@@ -92,6 +98,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
     law = chosen(options.engine, device)
     host.check(law.NAME, options.memory)
     sharding, shard_warnings = parallel(model.profile, device, law.NAME, options)
+    _check_devices(options.memory, sharding.ranks if law.NAME in LAYER_SPLIT_ENGINES else sharding.pipeline)
     compute, dtype_warnings = compute_dtype(options.dtype, model.profile, device)
     has_rates = compute is not None and device.memory_bandwidth_gb_per_s is not None
     if compute is not None and not has_rates:
@@ -118,8 +125,8 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         numbers,
         sharding,
         version=options.memory.engine_version or law.NEWEST_VERSION,
-        micro_batch=options.memory.max_num_batched_tokens,
-        layer_split=sharding.pipeline if law.NAME == "llama.cpp" else 1,
+        micro_batch=_micro_batch(law.NAME, options.memory),
+        layer_split=sharding.pipeline if law.NAME in LAYER_SPLIT_ENGINES else 1,
     )
     efficiency = for_setting(options.efficiency, where)
     if has_rates and ((sharding.tensor > 1 and ceilings.link is None) or None in ceilings.links.values()):
@@ -155,14 +162,32 @@ def compute_dtype(asked: str, model: ModelProfile, device: HardwareProfile) -> t
             raise UsageError(f"{device.id} has no {wanted} rate", f"it has: {has}")
         return wanted, ()
     stored = model.storage.dtype
-    first = stored if stored in _SIXTEEN_BIT else "bf16"
-    order = [first, *(d for d in _SIXTEEN_BIT if d != first), "fp32"]
+    first = stored if stored in paths.SIXTEEN_BIT else "bf16"
+    order = [first, *(d for d in paths.SIXTEEN_BIT if d != first), "fp32"]
     chosen = next((d for d in order if d in available), None)
     if chosen is None:
         return None, (("no_rate", f"no compute rate is known for {device.id}: times are not answered"),)
     if chosen != first:
         return chosen, (("dtype_substituted", f"{device.id} has no {first} rate: the model runs in {chosen}"),)
     return chosen, ()
+
+
+def _check_devices(memory: MemoryOptions, wanted: int) -> None:
+    """Refuse unequal devices that are not one for each part of the layers."""
+    named = len(memory.devices)
+    if named and named != wanted:
+        what = "1 device does" if named == 1 else f"{named} devices do"
+        raise UsageError(f"{what} not match the {wanted} that layers are dealt out to", "name one device for each pipeline stage")
+
+
+def _micro_batch(engine: str, memory: MemoryOptions) -> int | None:
+    """Tokens of one pass of a prompt, where any are stated: a step's, or less where the engine cuts its steps into passes
+    (llama.cpp ``--ubatch-size``)."""
+    step, usual = memory.max_num_batched_tokens, MICRO_BATCH.get(engine)
+    if usual is None:
+        return step
+    each = memory.ubatch_size or usual
+    return min(each, step) if step else each
 
 
 def _kv_cache_dtype(options: DeploymentOptions, model: ModelProfile, compute: str) -> str:

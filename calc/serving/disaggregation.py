@@ -67,10 +67,9 @@ def ratio(prefill_s: Number, decode_s: Number, batch: Number, decode_steps: Numb
 def transfer(deployment: Deployment, tokens: int, prefill_s: float) -> Transfer | None:
     """Hand-over of a prompt of ``tokens`` whose prefill takes ``prefill_s``; each device has a network link of its own. None where the
     profile knows none."""
-    link = deployment.hardware.profile.interconnect.scale_out_gb_per_s_per_direction_per_device
-    if not link:
+    bandwidth = deployment.hardware.profile.interconnect.scale_out_bytes_per_s
+    if not bandwidth:
         return None
-    bandwidth = link * 1e9
     size = deployment.question().rank_cache_bytes(tokens)  # what ranks hold in common is sent once to each
     whole = float(transfer_s(size, bandwidth))
     layers = deployment.model.profile.num_hidden_layers

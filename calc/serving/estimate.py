@@ -10,7 +10,6 @@ from calc.memory.budget import Capacity, Term
 from calc.memory.kv_cache import largest_context
 from calc.operators import work
 from calc.operators.step import is_encoder_only
-from calc.profiles.model import Experts
 from calc.serving.critical import CriticalPoints, critical_points
 from calc.serving.deployment import Deployment, Warnings
 from calc.serving.flow import warnings as flow_warnings
@@ -20,7 +19,7 @@ from calc.serving.request import Latency, Workload, latency
 from calc.serving.sensitivity import Change, sensitivity
 from calc.serving.speculation import Draft, Speculation, refused, speculate
 from calc.serving.speculative_round import Round, speculative_round
-from calc.timing import extrapolation
+from calc.timing import extrapolation, paths
 from calc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Fit:
     """Whether a workload fits. When it does not, ``too_large`` names the term (or ``max_num_seqs``), and the largest batch (at this
-    length) and the longest context (at this batch) that do fit are offered; ``host_stream_s`` is what the ``missing_bytes_per_gpu``
-    would take over the host link, once a step, if weights were left in host memory; steps of ``host_hidden_tokens`` or more hide it
-    behind their products. None: no link is known."""
+    length) and the longest context (at this batch) that do fit are offered.
+
+    ``missing_bytes_per_gpu`` of weights would then have to stay in host memory: ``host_stream_s`` is what every step would take to
+    read them over the host link, and from ``host_hidden_tokens`` in a step on its products take longer than that. None: not known."""
 
     fits: bool
     capacity_bytes_per_gpu: int
@@ -122,13 +122,11 @@ def _streaming(deployment: Deployment, missing_bytes: int, weights_bytes: int) -
     link = host_link(deployment.hardware.profile)
     if not link or not 0 < missing_bytes < weights_bytes:  # no more than the weights can be left to the host
         return None, None
-    weight, peak = (
-        deployment.numbers.weight("feed_forward"),
-        deployment.ceilings.peak(deployment.numbers.compute_for("feed_forward")),
-    )
-    kinds = deployment.model.profile.layer_kinds.values()
-    dense = not any(isinstance(part, Experts) for kind in kinds for part in kind.feed_forwards)
-    hidden = streaming_pays_tokens(peak, link, weight.nominal_bits / 8) if peak and dense else None
+    numbers, ceilings = deployment.numbers, deployment.ceilings
+    weight = numbers.weight("feed_forward")
+    peak = ceilings.peak(paths.dtype(numbers.compute_for("feed_forward"), weight.name, ceilings.paths))
+    is_dense = not deployment.model.profile.has_experts
+    hidden = streaming_pays_tokens(peak, link, weight.nominal_bits / 8) if peak and is_dense else None
     return float(host_stream_s(missing_bytes, link)), hidden
 
 
@@ -136,25 +134,22 @@ def estimate(deployment: Deployment, workload: Workload, draft: Draft | None = N
     """Both phases, the request, the memory and the capacity of one workload; with ``draft`` speculative decoding beside it, with
     ``demand`` the steady state of requests of these lengths."""
     fit, held = check_fit(deployment, workload)
-    prefill = evaluate(
-        deployment, work.prefill(workload.batch_size, workload.input_len, workload.cached_len), answer_speed=fit.fits
-    )
-    decode = None
+    batch = workload.batch_size
+    prefill = evaluate(deployment, work.prefill(batch, workload.input_len, workload.cached_len), answer_speed=fit.fits)
+    decode = drafted = speculation = load = None
     if not is_encoder_only(deployment.model.profile):
-        decode = evaluate(deployment, work.decode(workload.batch_size, workload.decode_context), answer_speed=fit.fits)
-    request = latency(deployment, workload, prefill, decode)
-    speculation, warnings = None, deployment.warnings + held.warnings + _length_warnings(deployment, workload)
-    warnings += _beyond_fit(deployment, prefill, decode)
-    drafted = None
-    if decode is not None:
+        decode = evaluate(deployment, work.decode(batch, workload.decode_context), answer_speed=fit.fits)
         drafted = speculative_round(deployment, workload, draft, answer_speed=fit.fits)
+    request = latency(deployment, workload, prefill, decode)
+    warnings = deployment.warnings + held.warnings + _length_warnings(deployment, workload)
+    warnings += _beyond_fit(deployment, prefill, decode)
     if draft is not None and decode is not None:
         speculation, further = _speculation(deployment, workload, draft, request, held)
         warnings += further
-    load = None
-    if demand is not None and decode is None:
-        raise UsageError(f"{deployment.model.profile.id} is an encoder: it has no steady state of decode", "ask for a batch alone")
     if demand is not None:
+        if decode is None:
+            name = deployment.model.profile.id
+            raise UsageError(f"{name} is an encoder: it has no steady state of decode", "ask for a batch alone")
         from calc.serving.load.steady_state import served_load  # needs arrays, which a single workload does not
 
         load = served_load(deployment, workload, demand, draft)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from calc.arrays import Number, divide
 from calc.operators.work import Work, share
 from calc.timing import pipeline, terms
-from calc.timing.calibrated import Calibrated
 
 if TYPE_CHECKING:
     from calc.serving.deployment import Deployment
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flow:
-    """``fullest`` and ``mean`` micro-batch of a step over all data-parallel ranks, and ``rank``, what the rank with most requests has of
-    the fullest. ``micro_batches`` make the step, ``stages_at_once`` of the pipeline work at the same time on a prompt. ``stretch``: a
-    round of decode over one pass through all stages. ``idle_share`` of the stages' time is waited for the others."""
+    """How one step is cut. ``micro_batches`` make it up: the ``fullest`` and the ``mean`` one, over all data-parallel ranks, and
+    ``rank``, the part of the fullest that falls to the rank with most requests.
+
+    ``stages_at_once`` is the number of pipeline stages that work on a prompt at the same time, ``stretch`` the time of a round of decode
+    over that of one pass through all stages, ``idle_share`` the share of their time that stages spend waiting for each other."""
 
     fullest: Work
     mean: Work
@@ -51,10 +52,7 @@ def one_pass(deployment: Deployment) -> Deployment:
     """The deployment as one micro-batch sees it, which passes all pipeline stages in turn."""
     if deployment.setting.stages == 1:
         return deployment
-    setting, model = replace(deployment.setting, stages=1), deployment.efficiency
-    if isinstance(model, Calibrated):
-        model = Calibrated(model.effects, setting, model.scale)
-    return replace(deployment, setting=setting, efficiency=model)
+    return deployment.with_setting(replace(deployment.setting, stages=1))
 
 
 def warnings(deployment: Deployment, batch_size: int) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,7 @@
-"""The host's memory as a second storey: weights that stream in every step, layers that the host computes itself.
+"""Weights and layers left in the host's memory: weights that cross the link in every step, layers that the host computes itself.
 
-A layer's time is charged where it runs, layers one after another: t = (1 - share) t_device + max(share t_device, host), written as what
-the host adds to the step.
+Layers run one after another, each where it lies. With a ``share`` of the step's work on the host, t = (1 - share) t_device +
+max(share t_device, t_host), which is written as what the host adds to t_device.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from calc.memory import host
 from calc.memory.budget import is_unified
 from calc.memory.weights import stage_bytes
 from calc.operators.operator import Operator
+from calc.operators.sharding import Sharding
+from calc.operators.step import step_operators
 from calc.operators.work import Work
 from calc.profiles.hardware import HardwareProfile
 from calc.serving.deployment import Deployment
@@ -36,22 +38,18 @@ _PARTS = Range.PARTS
 @dataclass(frozen=True)
 class HostPart:
     """What the host takes of a step: ``seconds`` by end of the range, for ``share`` of the step that the device then does not do.
-    ``resource`` is what bounds it: the link (network) or the host's memory."""
+    ``on_link`` is 1 where they pass on the link to the device, 0 where in the host's memory (elementwise)."""
 
     name: str
     share: Number
     seconds: dict[str, Number]
-    resource: str
+    on_link: Number
 
 
 def host_link(hardware: HardwareProfile) -> float | None:
     """Bytes per second between one device and its host, in one direction; None where the profile does not say, or both share one
     memory."""
-    if is_unified(hardware):
-        return None
-    wires = hardware.interconnect
-    found = wires.host_link_gb_per_s_per_direction or wires.pcie_gb_per_s_per_direction
-    return found * 1e9 if found else None
+    return None if is_unified(hardware) else hardware.interconnect.host_link_bytes_per_s
 
 
 @formula("offloaded_bytes / link")
@@ -89,12 +87,13 @@ def with_host(deployment: Deployment, operators: Sequence[Operator], work: Work,
     if part is None or old.expected is None or old.floor is None:
         return timed
     # The link may be busy all the time at best, the host only for its own layers.
-    least = added_s(part.seconds["floor"], 1.0 if part.resource == "network" else part.share, old.floor)
+    least = added_s(part.seconds["floor"], where(part.on_link == 1, 1.0, part.share), old.floor)
     added = {name: added_s(part.seconds[name], part.share, getattr(old, name)) for name in _PARTS[1:]}
     times = _ordered(old + Range(least, added["low"], added["expected"], added["high"], old.evidence))
     operator = Operator(part.name, "host", "host", 1, deployment.sharding.ranks, {}, deployment.numbers.compute)
-    bounds = Bounds(0.0, least, 0.0) if part.resource == "memory" else Bounds(0.0, 0.0, least)
-    share_s = timed.share_s | {part.resource: timed.share_s[part.resource] + least}
+    bounds = Bounds(0.0, least * (1 - part.on_link), least * part.on_link)
+    by_resource = {"memory": bounds.memory_s, "network": bounds.network_s}
+    share_s = timed.share_s | {name: timed.share_s[name] + seconds for name, seconds in by_resource.items()}
     listed = (*timed.operators, OperatorTime(operator, bounds, _own(added, least, old.evidence))) if timed.operators else ()
     terms = None if timed.terms_s is None else timed.terms_s | {"host": added["expected"]}
     return replace(timed, operators=listed, time_s=times, share_s=share_s, terms_s=terms)
@@ -138,11 +137,12 @@ def _streamed(deployment: Deployment, operators: Sequence[Operator], work: Work)
     kinds = deployment.model.profile.layer_kinds
     read = _bytes(operators, dict.fromkeys(kinds, share), ("weight_bytes",))
     seconds = host_stream_s(read * _passes(deployment, work), link)
-    return HostPart("host_weights", divide(read, _all_weights(operators)), by_part(seconds), "network")
+    return HostPart("host_weights", divide(read, _all_weights(operators)), by_part(seconds), 1)
 
 
 def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Work) -> HostPart:
-    """The first layers on the host: small steps run there at the bandwidth of its memory; in large ones the weights cross the link."""
+    """The first layers on the host, whole however the others are cut: small steps run there at the bandwidth of its memory; in large
+    ones their weights cross the link."""
     link, bandwidth = _known_link(deployment), _host_bandwidth(deployment)
     model, on_device = deployment.model.profile, deployment.memory.gpu_layers
     names = model.layers()
@@ -151,6 +151,8 @@ def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Wo
     shares = {name: first.count(name) / counts[name] for name in counts}
     if on_device == 0:
         shares["model"] = 1.0  # embedding and output matrix too
+    if deployment.sharding.tensor > 1:  # one host: no rank's slice, but the layer
+        operators = step_operators(model, Sharding(), deployment.numbers, work, deployment.fusion)
     weights = _bytes(operators, shares, ("weight_bytes",))
     cache = _bytes(operators, shares, ("kv_read_bytes", "kv_write_bytes", "state_bytes"))
     crossings = 1 if len(first) < len(names) else 0
@@ -160,7 +162,7 @@ def _host_layers(deployment: Deployment, operators: Sequence[Operator], work: Wo
     rows = minimum(work.tokens, deployment.setting.micro_batch)
     is_large = rows >= STREAMED_ROWS
     seconds = {name: where(is_large, large / (REACHED if name in _PARTS[2:] else 1.0), small) for name in _PARTS}
-    return HostPart("host_layers", divide(weights, _all_weights(operators)), seconds, "memory")
+    return HostPart("host_layers", divide(weights, _all_weights(operators)), seconds, where(is_large, 1, 0))
 
 
 def by_part(link_s: Number) -> dict[str, Number]:
@@ -170,7 +172,7 @@ def by_part(link_s: Number) -> dict[str, Number]:
 
 def _passes(deployment: Deployment, work: Work) -> Number:
     """Passes of the model that the tokens of a step take: weights cross once in each."""
-    return 1 if work.phase == "decode" else pipeline.prompt_micro_batches(work.tokens, deployment.setting.micro_batch)
+    return 1 if work.phase == "decode" else pipeline.prompt_passes(work.tokens, deployment.setting.micro_batch)
 
 
 def _bytes(operators: Sequence[Operator], shares: dict[str, float], names: tuple[str, ...]) -> Number:

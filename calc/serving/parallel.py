@@ -9,6 +9,7 @@ from calc.operators import decode_context
 from calc.operators.sharding import Sharding, deal_out
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
+from calc.timing.network import HOST_SLOTS
 
 if TYPE_CHECKING:
     from calc.serving.deployment import DeploymentOptions
@@ -17,17 +18,20 @@ Warnings = tuple[tuple[str, str], ...]
 #: Engines that deal out whole experts, with data-parallel attention beside (docs.vllm.ai, docs.sglang.io, TensorRT-LLM's
 #: enable_attention_dp).
 WIDE_ENGINES = ("vllm", "sglang", "tensorrt-llm", "ideal")
+#: Engines that deal out whole layers to devices, which pass one batch on in turn (llama.cpp tools/server/README.md, ``--split-mode``).
+LAYER_SPLIT_ENGINES = ("llama.cpp",)
 
 
 def scale_up_limit(device: HardwareProfile) -> int:
-    """Most devices that share a fabric; without one, the eight slots of a server over PCIe."""
+    """Most devices that share a fabric; without one, those of a host over PCIe."""
     domain = device.interconnect.scale_up_domain_size or 1
-    return domain if domain > 1 else 8
+    return domain if domain > 1 else HOST_SLOTS
 
 
 def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options: DeploymentOptions) -> tuple[Sharding, Warnings]:
     """The sharding of a deployment. Raises UsageError for sizes that do not go together, with what would."""
-    tensor, pipeline, data = _sizes(device, options)
+    layers = engine in LAYER_SPLIT_ENGINES and options.memory.split_mode == "layer"
+    tensor, pipeline, data = _sizes(device, options, layers=layers)
     context = options.decode_context_parallel_size or 1
     if tensor % context:
         fitting = ", ".join(str(n) for n in range(1, tensor + 1) if tensor % n == 0)
@@ -38,6 +42,9 @@ def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options:
     within = scale_up_limit(device)
     if tensor > within:
         warnings = (("beyond_domain", f"tensor parallel size {tensor} exceeds the scale-up domain of {device.id} ({within})"),)
+    if tensor > 1 and layers:
+        text = f"{engine} deals out whole layers unless it is started with --split-mode row: times are those of rows"
+        warnings += (("layer_split", f"{text}; for its default say --gpus or -pp {tensor} in place of -tp"),)
     experts = [part.num_experts for kind in model.layer_kinds.values() for part in kind.feed_forwards if isinstance(part, Experts)]
     if options.enable_expert_parallel and not experts:
         warnings += (("no_experts", f"{model.id} has no experts: --enable-expert-parallel changes nothing"),)
@@ -53,8 +60,9 @@ def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options:
     return found, warnings
 
 
-def _sizes(device: HardwareProfile, options: DeploymentOptions) -> tuple[int, int, int]:
-    """Tensor, pipeline and data parallel sizes; --gpus alone is tensor parallel within the scale-up domain."""
+def _sizes(device: HardwareProfile, options: DeploymentOptions, *, layers: bool) -> tuple[int, int, int]:
+    """Tensor, pipeline and data parallel sizes; --gpus alone is the engine's own split within the scale-up domain: of tensors, or of
+    ``layers``."""
     within = scale_up_limit(device)
     tensor, pipeline, data = options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size
     gpus = options.gpus
@@ -62,9 +70,9 @@ def _sizes(device: HardwareProfile, options: DeploymentOptions) -> tuple[int, in
         if gpus > within:
             raise UsageError(
                 f"{gpus} x {device.id} exceed its scale-up domain of {within}",
-                f"say how to split, for example -tp {within} -pp {-(-gpus // within)}",
+                f"say how to split, for example {f'-pp {gpus}' if layers else f'-tp {within} -pp {-(-gpus // within)}'}",
             )
-        tensor = gpus
+        tensor, pipeline = (1, gpus) if layers else (gpus, 1)
     tensor, pipeline = tensor or 1, pipeline or 1
     if data is None:
         data = gpus // (tensor * pipeline) if gpus is not None and gpus % (tensor * pipeline) == 0 else 1

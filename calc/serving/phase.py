@@ -12,6 +12,7 @@ from calc.serving.deployment import Deployment
 from calc.serving.flow import Flow, flow
 from calc.serving.offload import with_host
 from calc.timing.overlap import overlapped
+from calc.timing.roofline import Ceilings
 from calc.timing.step_time import NO_TIME, OperatorTime, Range, StepTime, rate, step_time
 from calc.timing.totals import step_totals
 
@@ -51,9 +52,13 @@ class Phase:
     flow: Flow
     timed: StepTime | None
     is_cut: bool  # into pipeline stages or data-parallel ranks
-    ridge_point: float | None
-    peak_flops_per_s: float | None
-    bandwidth_bytes_per_s: float | None
+    ceilings: Ceilings
+    main_dtype: str  # of the products with most weight bytes: its peak gives the ridge point
+
+    @property
+    def ridge_point(self) -> float | None:
+        """FLOP per byte from which those products are compute-bound."""
+        return self.ceilings.ridge_point(self.main_dtype)
 
     @property
     def arithmetic_intensity(self) -> Number:
@@ -100,9 +105,10 @@ class Phase:
     def bandwidth_utilization(self) -> Number | None:
         """Share of the memory bandwidth that the expected time leaves in use, all bytes of the fusion policy counted; 1 where these are
         more than memory can move in that time, so that part of the activations stays in cache."""
-        if self.timed is None or self.timed.time_s.expected is None or not self.bandwidth_bytes_per_s:
+        bandwidth = self.ceilings.bandwidth
+        if self.timed is None or self.timed.time_s.expected is None or not bandwidth:
             return None
-        share = divide(self.totals.bytes, self.timed.time_s.expected * self.bandwidth_bytes_per_s * self.ranks)
+        share = divide(self.totals.bytes, self.timed.time_s.expected * bandwidth * self.ranks)
         return minimum(share, 1.0)
 
     def share(self, item: OperatorTime) -> Number:
@@ -121,7 +127,6 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
     if timed is not None:  # what the host adds comes after what the model does
         operators = [*operators, *(item.operator for item in timed.operators[len(fullest) :])]
     tokens = work.tokens if work.phase == "prefill" else work.sequences
-    dtype = _main_dtype(operators)
     return Phase(
         work,
         tokens,
@@ -132,9 +137,8 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
         found,
         timed,
         deployment.sharding.is_wide or deployment.sharding.pipeline > 1,
-        deployment.ceilings.ridge_point(dtype),
-        deployment.ceilings.peak(dtype),
-        deployment.ceilings.bandwidth,
+        deployment.ceilings,
+        _main_dtype(operators, deployment.ceilings),
     )
 
 
@@ -168,9 +172,12 @@ def _timed(deployment: Deployment, operators: list[Operator], found: Flow) -> St
     at_once = found.stages_at_once
     timed = step_time(operators, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
     if not deployment.overlap.is_none:
-        silent = [o for o in operators if o.collective is None]
-        alone = step_time(silent, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
-        timed = overlapped(timed, deployment.overlap, alone)
+        silent, messages = ([o for o in operators if (o.collective is not None) == sent] for sent in (False, True))
+        alone, sent = (
+            step_time(part, deployment.ceilings, deployment.efficiency, found.rank, stages_at_once=at_once)
+            for part in (silent, messages)
+        )
+        timed = overlapped(timed, deployment.overlap, alone, sent)
     return _stretched(with_host(deployment, operators, found.rank, timed), found.stretch)
 
 
@@ -185,18 +192,18 @@ def _totals(operators: list[Operator]) -> Totals:
         for name in sums:
             if name != "weight_flops":
                 sums[name] = sums[name] + getattr(operator, name) * times
-        if operator.op_class in ("gemm", "experts"):
+        if operator.is_product:
             sums["weight_flops"] = sums["weight_flops"] + operator.flops * times
     return Totals(**sums)
 
 
-def _main_dtype(operators: list[Operator]) -> str:
-    """The compute type of the weight-bearing operator with most weight bytes: its peak gives the ridge point."""
+def _main_dtype(operators: list[Operator], ceilings: Ceilings) -> str:
+    """The type that the products with most weight bytes run in, the head apart."""
     best, most = operators[0].compute_dtype if operators else "bf16", -1.0
     for operator in operators:
-        if operator.op_class in ("gemm", "experts") and operator.name != "lm_head":
+        if operator.is_product and operator.name != "lm_head":
             held = operator.weight_bytes * operator.count
             size = float(held) if isinstance(held, (int, float)) else float(held.max())
             if size > most:
-                best, most = operator.compute_dtype, size
+                best, most = ceilings.dtype_for(operator), size
     return best

@@ -12,18 +12,13 @@ from calc.memory.term import Term
 from calc.serving.deployment import Deployment
 from calc.units import GIB
 
-#: Terms of the budget: printed name → term of the capacity.
-_TERMS = {
-    "gpu_memory": "gpu_memory",
-    "weights": "weights",
-    "activation": "activation",
-    "runtime": "runtime",
-    "cuda_graphs": "cuda_graphs",
-    "kv_cache": "kv_cache",
-}
+#: Terms of the budget, which logs print under the same names.
+_TERMS = ("gpu_memory", "weights", "activation", "runtime", "cuda_graphs", "kv_cache")
 #: Figures of the capacity itself → unit.
 _RESULTS = {"blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "x", "block_tokens": "tokens"}
 _ORDER = (*_TERMS, *_RESULTS)
+#: Engines that print the cache that they set aside for their slots, not the memory that is left for one.
+_PRINTS_ALLOCATED = ("llama.cpp",)
 #: A gap below this share of the printed cache needs no explanation, and figures agree within it.
 SMALL_SHARE = 0.01
 #: Printed sizes are rounded to a hundredth of a GiB.
@@ -69,7 +64,7 @@ def reconcile(deployment: Deployment, log: StartUpLog) -> Reconciliation:
     lines = tuple(_lines(held, log))
     kv = log.value("kv_cache")
     follows: tuple[Line, ...] = ()
-    if kv is not None and log.engine != "llama.cpp":
+    if kv is not None and log.engine not in _PRINTS_ALLOCATED:
         given = deployment.engine.capacity(deployment.question(kv_cache_bytes=max(1, int(kv.value))))
         follows = tuple(line for line in _lines(given, log) if line.name in ("blocks", "kv_tokens", "max_concurrency"))
     gap = next((line.difference for line in lines if line.name == "kv_cache"), None)
@@ -87,9 +82,9 @@ def _lines(held: Capacity, log: StartUpLog) -> list[Line]:
         printed = log.value(name)
         if printed is None:
             continue
-        term = terms.get(_TERMS.get(name, ""))
-        if name == "kv_cache" and log.engine == "llama.cpp":
-            term = None  # what is allocated, not what is left
+        term = terms.get(name) if name in _TERMS else None
+        if name == "kv_cache" and log.engine in _PRINTS_ALLOCATED:
+            term = None
         elif term is not None and name == "kv_cache" and "token_pool" in figures:
             term = _token_pool(term, figures["token_pool"].value)
         if term is not None and name == "cuda_graphs" and term.most == 0:  # outside the budget of this engine and version
@@ -130,23 +125,33 @@ def _span(held: Capacity, name: str) -> tuple[float | None, float | None]:
 
 
 def _explaining(lines: tuple[Line, ...], gap: float | None, held: Capacity) -> str | None:
-    """The term whose difference makes up most of the gap: memory that is larger, or a term that takes less, leaves more cache."""
+    """The term that makes up most of the gap: whose printed size, in place of the predicted one, moves the engine's law most towards
+    the printed cache."""
     if gap is None:
         return None
-    share = held.gpu_memory_utilization
+    rank, share = held.ruling, held.share
+    predicted = share.left(rank.memory, rank.taken).bytes
     moved = {}
     for line in lines:
-        if line.difference is None or line.name == "kv_cache":
+        memory, taken = rank.memory, rank.taken
+        if line.difference is None:
             continue
         if line.name in ("gpu_memory", "free_before"):
-            moved[line.name] = line.difference * share
-        elif line.name in ("weights", "activation", "runtime", "cuda_graphs"):
-            moved[line.name] = -line.difference
+            memory = _changed(memory, line.difference)
+        elif line.name in (t.name for t in taken):
+            taken = tuple(_changed(t, line.difference) if t.name == line.name else t for t in taken)
+        else:
+            continue
+        moved[line.name] = share.left(memory, taken).bytes - predicted
     same = {name: value for name, value in moved.items() if value * gap > 0}
     if not same:
         return None
     name = max(same, key=lambda n: abs(same[n]))
     return name if abs(same[name]) >= _EXPLAINING_SHARE * abs(gap) else None
+
+
+def _changed(term: Term, difference: float) -> Term:
+    return replace(term, bytes=round(term.bytes + difference), low=None, high=None)
 
 
 def _verdict(lines: tuple[Line, ...], gap: float | None, term: str | None) -> str:
@@ -249,7 +254,7 @@ def overrides(log: StartUpLog) -> dict[str, Any]:
         if printed is not None:
             found[option] = size_text(printed)
     kv = log.value("kv_cache")
-    if kv is not None and log.engine != "llama.cpp":
+    if kv is not None and log.engine not in _PRINTS_ALLOCATED:
         found["kv_cache_memory"] = size_text(kv)
     return found
 

@@ -16,8 +16,9 @@ from calc.memory.kv_cache import MAX_CONTEXT, largest_context
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
-from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
+from calc.serving.deployment import Deployment, DeploymentOptions, resolve
 from calc.serving.engine_choice import CACHE_FORMATS
+from calc.serving.parallel import LAYER_SPLIT_ENGINES, scale_up_limit
 
 #: Utilisation is searched in thousandths, up to all of memory.
 _STEPS = 1000
@@ -95,7 +96,7 @@ def find(
         requests=int(requests) if math.isfinite(requests) else None,
         context=_longest(lambda tokens: room(deployment, tokens, wanted) >= wanted),
         gpu_memory_utilization=_utilization(lambda share: holds(_using(options, share))),
-        gpus=next((split for split in _splits(hardware.profile, deployment.sharding.data) if holds(_on(options, split))), None),
+        gpus=next((split for split in _splits(deployment) if holds(_on(options, split))), None),
         kv_cache_dtype=_first(
             CACHE_FORMATS.get(deployment.engine.NAME, ()),
             lambda form: holds(replace(options, kv_cache_dtype=form, cache_type_k=None, cache_type_v=None)),
@@ -126,15 +127,14 @@ def _utilization(holds: Callable[[float], bool]) -> float | None:
     return low / _STEPS
 
 
-def _splits(device: HardwareProfile, data: int) -> Iterator[Split]:
+def _splits(deployment: Deployment) -> Iterator[Split]:
     """Splits in order of GPUs, with as many data-parallel ranks as there are: powers of two within the scale-up domain, then whole
-    domains as stages."""
-    limit = scale_up_limit(device)
+    domains as stages; of an engine that deals out layers, stages throughout."""
+    limit, data = scale_up_limit(deployment.hardware.profile), deployment.sharding.data
     sizes = [1 << i for i in range(limit.bit_length()) if 1 << i <= limit]
-    for tensor in sizes:
-        yield Split(tensor, 1, data)
-    for stages in range(2, _MOST_STAGES + 1):
-        yield Split(sizes[-1], stages, data)
+    by_layer = deployment.engine.NAME in LAYER_SPLIT_ENGINES
+    for tensor, stages in [(size, 1) for size in sizes] + [(sizes[-1], n) for n in range(2, _MOST_STAGES + 1)]:
+        yield Split(1, tensor * stages, data) if by_layer else Split(tensor, stages, data)
 
 
 def _using(options: DeploymentOptions, share: float) -> DeploymentOptions:

@@ -15,10 +15,7 @@ from calc.serving.phase import evaluate
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency
 from calc.timing.network import Link
-from calc.timing.step_time import Range
-
-#: Terms of the calibrated model that count launches and other costs a layer or sequence.
-_LAUNCHES = ("decode.fixed", "decode.sequences", "prefill.fixed")
+from calc.timing.step_time import OVERHEADS, Range
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def _twice(wires: Link | None) -> Link | None:
 def _launched_faster(model: Efficiency | Calibrated) -> Efficiency | Calibrated:
     """Half the fixed time of launches and layers."""
     if isinstance(model, Calibrated):
-        scale = dict(model.scale) | {term: model.scale.get(term, 1.0) / 2 for term in _LAUNCHES}
+        scale = dict(model.scale) | {term: model.scale.get(term, 1.0) / 2 for term in OVERHEADS}
         return Calibrated(model.effects, model.setting, scale)
     factors = [structs.replace(f, launch_s=_half(f.launch_s)) for f in model.profile.factors]
     return replace(model, profile=structs.replace(model.profile, factors=factors))

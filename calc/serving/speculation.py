@@ -19,7 +19,6 @@ from calc.profiles.catalog import Loaded
 from calc.profiles.model import Block, ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve
 from calc.serving.request import Workload, end_to_end_s, mean_step
-from calc.timing.calibrated import Calibrated
 from calc.timing.step_time import NO_TIME, Range
 
 #: Most drafts that are tried; engines rarely go beyond 16.
@@ -195,14 +194,11 @@ def next_token_draft(deployment: Deployment) -> Deployment:
 
 def _of_profile(deployment: Deployment, profile: ModelProfile) -> Deployment:
     """The deployment with a part of its model: same formats and ranks, in one pipeline stage."""
-    efficiency = deployment.efficiency
     setting = replace(deployment.setting, layers=profile.num_hidden_layers, layer_split=1, stages=1)
-    if isinstance(efficiency, Calibrated):
-        efficiency = Calibrated(efficiency.effects, setting, efficiency.scale)
     loaded: Loaded[ModelProfile] = replace(deployment.model, profile=profile)
     sharding = replace(deployment.sharding, pipeline=1)
     memory = replace(deployment.memory, cpu_offload_bytes=0, gpu_layers=None)  # what stays on the host is of the model's own layers
-    return replace(deployment, model=loaded, sharding=sharding, efficiency=efficiency, setting=setting, memory=memory)
+    return deployment.with_setting(setting, model=loaded, sharding=sharding, memory=memory)
 
 
 def speculate(deployment: Deployment, workload: Workload, draft: Draft, ttft_s: Range) -> Speculation:

@@ -133,9 +133,11 @@ class Calibrated:
         return calls, self.expectation(total, noise=self.noise(total, parts)), parts
 
     def noise(self, sizes: Sizes, parts: Mix) -> Number:
-        """Relative deviation of steps like this one that no effect explains: those of decode and prefill by the seconds that each takes.
-        They are added up, since the same engine on the same device errs alike in both; messages vary as the phase that they serve does,
-        in a mixed step as the less certain one. So no faster part ever widens the deviation in seconds."""
+        """Relative deviation of a step of these sizes that no effect explains.
+
+        Decode and prefill have one each, weighted by the seconds that they take; the two are added, not squared, since an engine on a
+        device errs the same way in both. Messages have that of the phase that they serve, in a mixed step that of the less certain one.
+        So a faster part never widens the deviation in seconds."""
         decode, prefill = (self.variance(p) ** 0.5 for p in ("decode", "prefill"))
         both = parts.decodes * parts.prompts
         rest = both * max(decode, prefill) + (1 - parts.prompts) * decode + (1 - parts.decodes) * parts.prompts * prefill

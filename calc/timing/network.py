@@ -19,6 +19,8 @@ from calc.profiles.hardware import HardwareProfile
 ONE_SHOT_BYTES = {2: 8 << 20, 4: 512 << 10, 8: 256 << 10}
 TWO_SHOT_BYTES = 8 << 20
 DIRECT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "nim", "gpt-fast")
+#: Devices of a host that has no scale-up fabric: the slots of a server over PCIe.
+HOST_SLOTS = 8
 _MICROSECOND = 1e-6
 #: What collectives usually cost, in multiples of their sizes: a ring's stage in us, its filling and its bytes by kind of link, a direct
 #: kernel's stage in us and its bytes. The fit of NCCL's and vLLM's all-reduce tables (records of kind allreduce; terms ``allreduce``
@@ -55,27 +57,20 @@ def link(hardware: HardwareProfile, ranks: int) -> Link | None:
         return None
     wires = hardware.interconnect
     domain = wires.scale_up_domain_size or 1
-    if wires.scale_up_gb_per_s_per_direction and ranks <= domain:
+    fabric, pcie, out = wires.scale_up_bytes_per_s, wires.pcie_bytes_per_s, wires.scale_out_bytes_per_s
+    if fabric and ranks <= domain:
         return Link(
             wires.scale_up_name or "scale-up link",
-            wires.scale_up_gb_per_s_per_direction * 1e9,
+            fabric,
             _reduces_in_switch(wires.scale_up_name, wires.scale_up_topology),
             "bridge" if "bridge" in (wires.scale_up_topology or "") else "fabric",
         )
-    if ranks > max(domain, 8) and wires.scale_out_gb_per_s_per_direction_per_device:
-        fabric = wires.scale_up_gb_per_s_per_direction or wires.pcie_gb_per_s_per_direction
-        return Link(
-            "network",
-            wires.scale_out_gb_per_s_per_direction_per_device * 1e9,
-            kind="network",
-            local_ranks=domain if wires.scale_up_gb_per_s_per_direction else 8 if fabric else 1,
-            local_bandwidth=(fabric or 0) * 1e9,
-        )
-    if wires.pcie_gb_per_s_per_direction:
-        return Link("PCIe", wires.pcie_gb_per_s_per_direction * 1e9, kind="pcie")
-    if wires.scale_out_gb_per_s_per_direction_per_device:
-        return Link("network", wires.scale_out_gb_per_s_per_direction_per_device * 1e9, kind="network")
-    return None
+    if out and ranks > max(domain, HOST_SLOTS):
+        local_ranks = domain if fabric else HOST_SLOTS if pcie else 1
+        return Link("network", out, kind="network", local_ranks=local_ranks, local_bandwidth=fabric or pcie or 0.0)
+    if pcie:
+        return Link("PCIe", pcie, kind="pcie")
+    return Link("network", out, kind="network") if out else None
 
 
 def _reduces_in_switch(name: str | None, topology: str | None) -> bool:

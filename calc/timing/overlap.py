@@ -43,30 +43,35 @@ def overlapped_s(compute_s: Number, network_s: Number, overlap: float) -> Number
     return compute_s + network_s - overlap * minimum(compute_s, network_s)
 
 
-def overlapped(timed: StepTime, overlap: Overlap, silent: StepTime) -> StepTime:
+def overlapped(timed: StepTime, overlap: Overlap, silent: StepTime, sent: StepTime) -> StepTime:
     """A step whose messages overlap with compute, kind of layer by kind of layer. Operators keep their own times, which then add up to
-    more than the step by ``hidden_s``. ``silent`` is the step without any message; both list their operators.
+    more than the step by ``hidden_s``. ``silent`` is the step without any message, ``sent`` its messages alone; all list their operators.
 
     What can be hidden follows from the expected times: messages are what the step takes beyond the silent one. The high end loses as
-    much. The low end is the share of the rest that it is of a step without messages: how sure messages are is then no matter for it,
-    and a faster link slows no end.
+    much. The low end is the larger of the low ends of both, so that neither a faster device nor a faster link slows it.
     """
     old, alone = timed.time_s, silent.time_s
     if overlap.is_none or not any(item.operator.collective for item in timed.operators):
         return timed
     if old.floor is None or old.low is None or old.expected is None or old.high is None:
         return timed
-    if alone.low is None or alone.expected is None:
+    if alone.expected is None:
         return timed
-    compute, network = _by_layers(silent, messages=False), _by_layers(timed, messages=True)
+    compute, network = _by_layers(silent), _by_layers(timed, messages=True)
     share = divide(old.expected - alone.expected, sum(network.values()))
     hideable: Number = 0.0
     for layers, seconds in network.items():
         hideable = hideable + minimum(seconds * share, compute.get(layers, 0.0))
     floor = old.floor - _hidden_at_floor(timed, overlap.best)
-    expected, high = old.expected - overlap.share * hideable, old.high - overlap.share * hideable
-    all_hidden = (old.expected - hideable) * divide(alone.low, alone.expected)
-    low = minimum(maximum((1 - overlap.best) * old.low + overlap.best * all_hidden, floor), expected)
+    # Layers may be expected to hide more than they do at the floor.
+    expected = maximum(old.expected - overlap.share * hideable, floor)
+    high = maximum(old.high - overlap.share * hideable, expected)
+    fastest, quickest = _by_layers(silent, "low"), _by_layers(sent, "low", messages=True)
+    all_hidden: Number = 0.0
+    for layers in fastest | quickest:
+        all_hidden = all_hidden + maximum(fastest.get(layers, 0.0), quickest.get(layers, 0.0))
+    low = old.low - overlap.best * maximum(old.low - all_hidden, 0.0)
+    low = minimum(maximum(low, floor), expected)
     times = Range(floor, low, expected, high, old.evidence)
     hidden = {part: getattr(old, part) - getattr(times, part) for part in Range.PARTS}
     terms = dict(timed.terms_s or {})
@@ -85,11 +90,11 @@ def by_layers(calls: Iterable[tuple[Operator, Number]]) -> list[tuple[Number, Nu
     return [(compute, network) for compute, network in sums.values()]
 
 
-def _by_layers(timed: StepTime, *, messages: bool) -> dict[str, Number]:
-    """Expected seconds of the messages, or of all else, by kind of layer."""
+def _by_layers(timed: StepTime, part: str = "expected", *, messages: bool = False) -> dict[str, Number]:
+    """Seconds of the messages, or of all else, by kind of layer at one end of the range."""
     sums: dict[str, Number] = {}
     for item in timed.operators:
-        operator, seconds = item.operator, item.time_s.expected
+        operator, seconds = item.operator, getattr(item.time_s, part)
         if seconds is not None and (operator.collective is not None) == messages:
             sums[operator.layers] = sums.get(operator.layers, 0.0) + seconds * operator.count
     return sums

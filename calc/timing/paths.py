@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from calc.operators.operator import Operator
 from calc.profiles.hardware import HardwareProfile
 
 SIXTEEN_BIT = ("bf16", "fp16")
-_PLAIN_WEIGHTS = ("", "bf16", "fp16", "fp32")
+#: Formats of weights that nothing has to be unpacked from; empty: an operator without weights.
+PLAIN_WEIGHTS = ("", "bf16", "fp16", "fp32")
 #: What multiplies 4-bit floating-point weights, by engine: (formats, compute capabilities from and below, type). A checkpoint in mxfp4
 #: says nothing of activations; outside the ranges, and on every other engine, they stay in 16 bit. Blackwell's fp4 x fp8 products run
 #: at the fp8 rate.
@@ -52,8 +52,8 @@ def four_bit_kernels(engine: str, hardware: HardwareProfile) -> dict[str, str]:
     return dict.fromkeys(formats, served if least <= capability < below else "16bit")
 
 
-def dtype(operator: Operator, paths: Mapping[str, str]) -> str:
-    """The type whose peak an operator runs at."""
-    if not paths or operator.compute_dtype not in SIXTEEN_BIT:
-        return operator.compute_dtype
-    return paths.get("16bit" if operator.weight_format in _PLAIN_WEIGHTS else "quantised", operator.compute_dtype)
+def dtype(compute_dtype: str, weight_format: str, paths: Mapping[str, str]) -> str:
+    """The type whose peak products of a compute type run at, with weights in a format (empty: none)."""
+    if not paths or compute_dtype not in SIXTEEN_BIT:
+        return compute_dtype
+    return paths.get("16bit" if weight_format in PLAIN_WEIGHTS else "quantised", compute_dtype)

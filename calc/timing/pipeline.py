@@ -34,6 +34,11 @@ def round_s_per_pass_s(micro_batches: Number, stages: float) -> Number:
     return maximum(1.0, micro_batches / stages)
 
 
-def prompt_micro_batches(tokens: Number, micro_batch: int) -> Number:
+def prompt_passes(tokens: Number, micro_batch: int) -> Number:
     """Passes that a prompt is cut into."""
     return maximum(ceil_div(tokens, micro_batch) if isinstance(tokens, int) else -((-tokens) // micro_batch), 1)
+
+
+def prompt_micro_batches(tokens: Number, micro_batch: int) -> Number:
+    """Full micro-batches that a prompt makes: what remains of it is as much shorter in every stage, and no stage waits for more of it."""
+    return maximum(tokens / micro_batch, 1.0)

@@ -13,6 +13,7 @@ from calc.arrays import Number, is_plain, maximum
 from calc.operators.operator import Collective, Operator
 from calc.profiles.hardware import HardwareProfile
 from calc.timing import network, paths
+from calc.units import TERA
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,13 @@ class Ceilings:
         """Operations per second of a compute dtype, None where the device has no such path."""
         return self.peaks.get(dtype)
 
+    def dtype_for(self, operator: Operator) -> str:
+        """The type that the engine's kernels run an operator in."""
+        return paths.dtype(operator.compute_dtype, operator.weight_format, self.paths)
+
     def peak_for(self, operator: Operator) -> float | None:
         """Operations per second of the path that runs an operator."""
-        return self.peaks.get(paths.dtype(operator, self.paths))
+        return self.peaks.get(self.dtype_for(operator))
 
     def bandwidth_for(self, dtype: str) -> float | None:
         """Bytes per second of memory for an operator of a dtype."""
@@ -60,7 +65,7 @@ def datasheet(
 ) -> Ceilings:
     """Ceilings of a profile: dense peaks, datasheet bandwidth, the link that joins ``ranks`` devices; ``reach`` names the devices that
     a kind of collective spans where they are others."""
-    peaks = {d: tflops * 1e12 for d, tflops in hardware.dense_peaks().items()}
+    peaks = {d: tflops * TERA for d, tflops in hardware.dense_peaks().items()}
     bandwidth = hardware.bandwidth_bytes_per_s
     links = {kind: network.link(hardware, span) for kind, span in (reach or {}).items()}
     return Ceilings(hardware.id, peaks, bandwidth, network.link(hardware, ranks), paths=kernel_paths or {}, links=links)

@@ -10,10 +10,12 @@ from calc.numerics import NumberFormat
 from calc.operators.numbers import NumberPlan
 from calc.operators.sharding import Sharding
 from calc.profiles.hardware import HardwareProfile
-from calc.profiles.model import Experts, ModelProfile
+from calc.profiles.model import ModelProfile
 from calc.timing import network, paths, pipeline
+from calc.units import TERA
 
-#: Tokens of one forward pass of a long prompt where nothing else is said: llama.cpp's n_ubatch, a usual max_num_batched_tokens.
+#: Tokens of one pass of a long prompt where nothing else is said. Engines that cut a step into passes of their own (llama.cpp's
+#: n_ubatch); for all others a usual max_num_batched_tokens.
 MICRO_BATCH = {"llama.cpp": 512}
 OTHER_MICRO_BATCH = 8192
 #: Attention kernels by engine: ``paged`` reads a block table (vLLM, SGLang, TensorRT-LLM), ``flash`` a plain cache; ``unfused`` writes
@@ -136,7 +138,7 @@ class Setting:
         usual, watts = _USUAL_WATTS.get(device_class(self.hardware)), self.hardware.tdp_w
         peak = self.hardware.peak_flops_per_s(self.multiplied_in)
         if usual and watts and peak:
-            sixteen_bit = peak / 1e12 / _OPERATIONS.get(self.multiplied_in, 1)
+            sixteen_bit = peak / TERA / _OPERATIONS.get(self.multiplied_in, 1)
             found["watts per TFLOP"] = math.log(watts / sixteen_bit / usual)
         return found
 
@@ -156,10 +158,9 @@ def setting(
     layer_split: int = 1,
 ) -> Setting:
     """The setting of a deployment. ``backend`` None is the vendor's own."""
-    has_experts = any(isinstance(part, Experts) for kind in model.layer_kinds.values() for part in kind.feed_forwards)
-    role = "experts" if has_experts else "feed_forward"
+    role = "experts" if model.has_experts else "feed_forward"
     main = numbers.weight(role)
-    expert_ranks = sharding.expert_ranks if has_experts else 1
+    expert_ranks = sharding.expert_ranks if model.has_experts else 1
     wires = network.link(hardware, max(sharding.tensor, expert_ranks))
     native = backend is None or backend == _NATIVE.get(hardware.vendor)
     path = _path(engine, hardware, numbers, role, unpacks_in_memory=unpacks_in_memory)
@@ -170,7 +171,7 @@ def setting(
         model_id=model.id,
         hidden_size=model.hidden_size,
         layers=model.num_hidden_layers,
-        has_experts=has_experts,
+        has_experts=model.has_experts,
         weight_format=format_family(main),
         path=path,
         multiplied_in=_multiplied_in(path, engine, hardware, numbers),

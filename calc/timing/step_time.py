@@ -95,7 +95,7 @@ class StepTime:
     def overhead_s(self) -> Number:
         """Expected seconds of launches, gaps and other costs that no resource bounds."""
         terms = self.terms_s or {}
-        return sum((s for t, s in terms.items() if t in _OVERHEADS), 0.0)
+        return sum((s for t, s in terms.items() if t in OVERHEADS), 0.0)
 
     @property
     def bound(self) -> str:
@@ -106,7 +106,8 @@ class StepTime:
         return max(self.share_s, key=lambda k: float(self.share_s[k]))
 
 
-_OVERHEADS = ("decode.fixed", "decode.sequences", "prefill.fixed")
+#: Terms of the calibrated model that count launches and other fixed costs of a layer or sequence.
+OVERHEADS = ("decode.fixed", "decode.sequences", "prefill.fixed")
 _OVERHEAD_RULES = 0.5
 
 
@@ -205,12 +206,12 @@ def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated
     floor: Number = 0.0
     for own_s, operator in zip(least, operators, strict=True):
         floor = floor + own_s * operator.count
-    low, expected, high = _around(expectation, floor, model, work, parts)
+    low, expected, high = step_range(expectation, floor, model, work, parts)
     excess = [maximum(seconds - own_s, 0.0) for seconds, own_s in zip(calls, least, strict=True)]
     beyond: Number = 0.0
     for more, operator in zip(excess, operators, strict=True):
         beyond = beyond + more * operator.count
-    evidence = model.evidence(_kind(work))
+    evidence = model.evidence(kind_of(work))
     timed = []
     for operator, own, own_s, more in zip(operators, floors, least, excess, strict=True):
         # Where no operator exceeds its floor, all stretch alike.
@@ -221,13 +222,12 @@ def _calibrated(operators: list[Operator], ceilings: Ceilings, model: Calibrated
     return StepTime(tuple(timed), Range(floor, low, expected, high, evidence), overlapped, share_s, dict(expectation.terms))
 
 
-def _around(expectation: Expectation, floor: Number, model: Calibrated, work: Work, parts: Mix) -> tuple[Number, Number, Number]:
+def step_range(expectation: Expectation, floor: Number, model: Calibrated, work: Work, parts: Mix) -> tuple[Number, Number, Number]:
     """Low, expected and high time of a step, none below the floor. A mixed step takes the wider range of its phases."""
-    found = {k: model.around(expectation, floor, k) for k in (("decode", "prefill") if work.phase == "mixed" else (_kind(work),))}
     if work.phase != "mixed":
-        low, expected, high = found[_kind(work)]
+        low, expected, high = model.around(expectation, floor, kind_of(work))
     else:
-        decode, prefill = found["decode"], found["prefill"]
+        decode, prefill = (model.around(expectation, floor, kind) for kind in ("decode", "prefill"))
         low = decode[0] * (1 - parts.prompts) + minimum(decode[0], prefill[0]) * parts.prompts
         high = decode[2] * (1 - parts.prompts) + maximum(decode[2], prefill[2]) * parts.prompts
         expected = decode[1]
@@ -236,7 +236,8 @@ def _around(expectation: Expectation, floor: Number, model: Calibrated, work: Wo
     return low, expected, high
 
 
-def _kind(work: Work) -> str:
+def kind_of(work: Work) -> str:
+    """The kind of observation that bears on a step: a step with any prompt is judged as prefill."""
     return "decode" if work.phase == "decode" else "prefill"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from calc.arrays import Number, maximum, minimum, where
 from calc.operators.operator import Operator
 from calc.operators.work import Work
-from calc.timing import network, pipeline
+from calc.timing import network, paths, pipeline
 from calc.timing.roofline import Ceilings
 from calc.timing.setting import Setting
 
@@ -24,6 +24,9 @@ _PIPELINE_TOKENS = 2048
 #: llama.cpp mul_mat_id): they cross no memory of their own.
 _INSIDE_PRODUCTS = ("moe_permute", "moe_combine")
 
+#: Terms of a prompt that each of its passes adds to, however few tokens are in it.
+_PER_PASS = ("prefill.fixed", "prefill.weights", "prefill.tiles")
+
 Sizes = dict[str, Number]
 
 
@@ -32,14 +35,16 @@ class Mix:
     """What the work of a step is made of: output tokens (one new token a request, or a few under speculation) and prompt tokens.
 
     ``passes`` of the model that the prompt is cut into; ``speedup`` of devices that hold layers in turn while micro-batches of a
-    prompt follow each other; ``calls`` of operators that are no collectives, which share the fixed time. ``decodes`` and ``prompts``
-    are 1 where there are tokens of the kind, else 0: plain numbers in a step of one phase, so that its arrays do no idle work.
+    prompt follow each other, ``pass_speedup`` of what each pass costs whatever its tokens; ``calls`` of operators that are no
+    collectives, which share the fixed time. ``decodes`` and ``prompts`` are 1 where there are tokens of the kind, else 0: plain numbers
+    in a step of one phase, so that its arrays do no idle work.
     """
 
     decode_tokens: Number
     prompt_tokens: Number
     passes: Number
     speedup: Number
+    pass_speedup: Number
     calls: int
     decodes: Number
     prompts: Number
@@ -48,17 +53,19 @@ class Mix:
 def mix(operators: list[Operator], setting: Setting, work: Work) -> Mix:
     """Split the work of a step. In a mixed step the groups with one new token decode."""
     decode, prompt = _split(work)
-    passes = pipeline.prompt_micro_batches(prompt, setting.micro_batch)
-    speedup = stages_at_once(setting, work)
+    passes = pipeline.prompt_passes(prompt, setting.micro_batch)
+    speedup = each = stages_at_once(setting, work)
+    if setting.stages > 1 and work.phase == "prefill":
+        each = pipeline.pipeline_speedup(passes, setting.stages)
     calls = sum(o.count for o in operators if o.collective is None)
-    return Mix(decode, prompt, passes, speedup, max(calls, 1), where(decode > 0, 1, 0), where(prompt > 0, 1, 0))
+    return Mix(decode, prompt, passes, speedup, each, max(calls, 1), where(decode > 0, 1, 0), where(prompt > 0, 1, 0))
 
 
 def stages_at_once(setting: Setting, work: Work) -> Number:
     """Pipeline stages that work at once on average while a prompt passes through them micro-batch by micro-batch."""
     _, prompt = _split(work)
     if setting.layer_split > 1:
-        in_flight = maximum(minimum(prompt, _PIPELINE_TOKENS) / setting.micro_batch, 1)
+        in_flight = pipeline.prompt_micro_batches(minimum(prompt, _PIPELINE_TOKENS), setting.micro_batch)
         return where(prompt > 0, pipeline.pipeline_speedup(in_flight, setting.layer_split), 1.0)
     if setting.stages > 1 and work.phase == "prefill":
         return pipeline.pipeline_speedup(pipeline.prompt_micro_batches(prompt, setting.micro_batch), setting.stages)
@@ -87,7 +94,7 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
     if not peak or not bandwidth:  # callers refuse such devices before any time is asked for
         raise ValueError(f"{ceilings.name} has no rate for {operator.compute_dtype}")
     found = _fixed(setting, parts)
-    if operator.op_class in ("gemm", "experts"):
+    if operator.is_product:
         _linear(found, operator, setting, parts, peak, bandwidth)
         _unpacking(found, operator, setting, parts, bandwidth)
     elif operator.op_class in ("attention", "recurrent"):
@@ -98,7 +105,7 @@ def operator_sizes(operator: Operator, ceilings: Ceilings, setting: Setting, par
     if operator.name == "lm_head":
         _add(found, "decode.sequences", parts.decode_tokens * (_MICROSECOND / operator.count))
     if setting.layer_split > 1 or setting.stages > 1:
-        return {term: seconds / parts.speedup for term, seconds in found.items()}
+        return {term: seconds / (parts.pass_speedup if term in _PER_PASS else parts.speedup) for term, seconds in found.items()}
     return found
 
 
@@ -138,7 +145,7 @@ def _linear(found: Sizes, operator: Operator, setting: Setting, parts: Mix, peak
 
 def _unpacking(found: Sizes, operator: Operator, setting: Setting, parts: Mix, bandwidth: float) -> None:
     """Weights unpacked to 16 bit in memory are written and read once more in every pass of a prompt."""
-    if not setting.unpacks_in_memory or operator.weight_format in ("", "bf16", "fp16", "fp32") or operator.name == "lm_head":
+    if not setting.unpacks_in_memory or operator.weight_format in paths.PLAIN_WEIGHTS or operator.name == "lm_head":
         return
     elements = operator.flops / (2 * maximum(parts.decode_tokens + parts.prompt_tokens, 1))
     _add(found, "prefill.weights", 4 * elements / bandwidth * parts.passes, parts.prompts)

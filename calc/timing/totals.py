@@ -9,7 +9,7 @@ from calc.timing import roofline
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency
 from calc.timing.roofline import Ceilings
-from calc.timing.step_time import Range, StepTime, _around, step_time
+from calc.timing.step_time import Range, StepTime, kind_of, step_range, step_time
 from calc.timing.terms import mix, step_sizes
 
 
@@ -36,6 +36,6 @@ def step_totals(
             share_s["memory"] = share_s["memory"] + own
     sizes = step_sizes(operators, ceilings, efficiency.setting, work)
     expectation = efficiency.expectation(sizes, noise=efficiency.noise(sizes, parts))
-    low, expected, high = _around(expectation, floor, efficiency, work, parts)
-    evidence = efficiency.evidence("decode" if work.phase == "decode" else "prefill")
+    low, expected, high = step_range(expectation, floor, efficiency, work, parts)
+    evidence = efficiency.evidence(kind_of(work))
     return StepTime((), Range(floor, low, expected, high, evidence), 0.0, share_s, dict(expectation.terms))

@@ -113,6 +113,9 @@ def test_unequal_devices(ask):
     wrong = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-3090,rtx-4090", "-pp", "3")
     assert wrong.code == 2
     assert "2 devices do not match 3" in wrong.stderr
+    wrong = ask("qwen2.5-14b-instruct", "rtx-3090", "--devices", "rtx-4090", "--engine", "llama.cpp", "-tp", "2")
+    assert wrong.code == 2
+    assert "1 device does not match the 2" in wrong.stderr
 
 
 def test_formats_of_keys_and_values_of_llama_cpp(ask):

@@ -7,6 +7,11 @@ import sys
 
 import pytest
 
+import calc
+from calc.memory.engines.log_rules import Printed
+from calc.memory.engines.logs import StartUpLog
+from calc.serving.deployment import DeploymentOptions
+from calc.serving.reconcile import reconcile
 from tests.support.cli import ROOT, environment, run, run_inside
 from tests.support.memory import GIB
 from tests.support.start_up import record, records, start_up
@@ -69,6 +74,17 @@ def test_the_term_that_explains_the_gap_is_named(capsys, monkeypatch, write):
     assert found["explained_by"] == "weights"
     assert "weights explains most of it" in found["verdict"]
     assert found["gap_bytes"] == pytest.approx(-5 * GIB, abs=0.02 * GIB)
+
+
+@pytest.mark.parametrize(("engine", "expected"), [("vllm", "activation"), ("sglang", None), ("tensorrt-llm", "activation")])
+def test_a_term_explains_what_it_moves_in_the_engines_own_law(engine, expected):
+    """SGLang gives weights and cache a share of their own: activations that are larger leave no less for the cache."""
+    one = calc.deploy(*PAIR, DeploymentOptions(engine=engine))
+    held = one.engine.capacity(one.question())
+    lost = 5 * GIB
+    printed = {"activation": held.activation_bytes_per_gpu + lost, "kv_cache": held.kv_cache_bytes_per_gpu - lost}
+    figures = tuple(Printed(name, float(size), "bytes", n) for n, (name, size) in enumerate(printed.items()))
+    assert reconcile(one, StartUpLog(engine, {}, figures, 2, False)).explained_by == expected
 
 
 def test_a_gap_without_a_printed_cause_is_said(capsys, monkeypatch, write):

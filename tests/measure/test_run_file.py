@@ -91,6 +91,7 @@ def test_not_a_number_never_reaches_a_file(tmp_path):
         (b'{"x": [1,\n NaN]}', "run.json:1:10: no run file: NaN is no number"),
         (b'{"x": -Infinity}', "-Infinity is no number"),
         (b'{"x": ' + b"9" * 5000 + b"}", "run.json:1:7: no run file: a number with too many digits"),
+        (b'{\n "model": {"name": "\\ud83d\\ude00 \\ud83d"}}', "run.json:2:34: no run file: \\ud83d is half a sign"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "is no run file"),
         (b'{"cases": []}', "is no run file"),
@@ -98,7 +99,7 @@ def test_not_a_number_never_reaches_a_file(tmp_path):
         (b'{"schema": "roofcast.run/9"}', "schema: 'roofcast.run/9' is of another version"),
         (b'{"schema": "roofcast.run/1"}', "operators: missing"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_foreign_files_are_refused_with_the_place(tmp_path, content, words):
     path = tmp_path / "run.json"

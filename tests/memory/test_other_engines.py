@@ -25,6 +25,11 @@ def test_sglang_fraction_of_each_class_of_device():
     assert held("qwen2.5-vl-7b-instruct", H100, "sglang").gpu_memory_utilization == round(0.835 * 0.95, 3)
 
 
+@pytest.mark.parametrize("model", [LLAMA, "qwen2.5-vl-7b-instruct"])
+def test_sglang_leaves_some_share_of_the_smallest_device(model):
+    assert held(model, "rtx-4090", "sglang", gpu_memory_bytes=GIB).gpu_memory_utilization == 0.05
+
+
 def test_sglang_keeps_weights_inside_its_share():
     found = held(
         LLAMA, H100, "sglang", gpu_memory_utilization=0.8, gpu_memory_bytes=80 * GIB, runtime_bytes=GIB, weights_bytes=15 * GIB
@@ -193,3 +198,9 @@ def test_tensorrt_llm_tokens_are_capped_in_whole_blocks():
 def test_tensorrt_llm_states_come_out_of_the_same_memory():
     found = held("mamba2-2.7b", H100, "tensorrt-llm", kv_cache_bytes=1700 * MIB, max_num_seqs=64)
     assert found.max_concurrency == pytest.approx(1700 * MIB / found.state_bytes_per_sequence_per_gpu)
+
+
+def test_a_micro_batch_of_llama_cpp_is_no_larger_than_its_batch():
+    small, cut = (held(LLAMA, H100, "llama.cpp", **options) for options in ({"ubatch_size": 256}, {"max_num_batched_tokens": 256}))
+    usual = held(LLAMA, H100, "llama.cpp")
+    assert small.activation_bytes_per_gpu == cut.activation_bytes_per_gpu < usual.activation_bytes_per_gpu

@@ -10,8 +10,8 @@ import pytest
 
 from calc.errors import ProfileError
 from calc.profiles.importers import json_file
-from calc.profiles.importers.hf_config import import_folder_or_file, import_text
-from tests.support.configs import CONFIGS, config, experts, llama, refusal
+from calc.profiles.importers.hf_config import import_folder_or_file
+from tests.support.configs import CONFIGS, config, experts, import_text, llama, refusal
 
 GOOD = json.dumps(llama())
 

@@ -8,7 +8,7 @@ import pytest
 
 from calc.profiles.importers import hf_config
 from calc.profiles.model import FullAttention, LatentAttention, SlidingAttention
-from tests.support.configs import changed, config, experts, imported, llama, parameters, profile, refusal
+from tests.support.configs import changed, config, experts, import_text, imported, llama, parameters, profile, refusal
 
 
 def mixers(data):
@@ -99,7 +99,7 @@ def test_cross_layer_attention_stores_half_the_caches():
 def test_bare_infinity_is_read():
     text = json.dumps(config("nvidia__Nemotron-H-56B-Base-8K"))
     assert "Infinity" in text
-    assert hf_config.import_text(text)[0].num_hidden_layers == 118
+    assert import_text(text)[0].num_hidden_layers == 118
 
 
 def test_text_model_of_a_wrapper_inherits_tying_and_dtype():

@@ -21,11 +21,11 @@ from calc.operators.work import decode
 from calc.profiles import reader, sources, writer
 from calc.profiles.importers.gguf.architectures import ARCHITECTURES
 from calc.profiles.importers.gguf_file import import_gguf
-from calc.profiles.importers.hf_config import import_text
 from calc.profiles.model import ChunkedAttention, FullAttention, ModelProfile, SlidingAttention
 from calc.profiles.model_faults import faults
 from tests.support import gguf_layers, gguf_models, gguf_states
 from tests.support.cli import run
+from tests.support.configs import import_text
 from tests.support.gguf import Spec, bytes_of, elements_of, load, numbers_of, write
 from tests.support.gguf_models import HIDDEN, Model
 

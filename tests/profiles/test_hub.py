@@ -18,8 +18,8 @@ from calc.operators.numbers import plan
 from calc.operators.parameters import count_parameters, model_weights
 from calc.operators.stored import counted_bytes
 from calc.profiles import sources
-from calc.profiles.importers.hf_config import import_text
 from tests.support.cli import Outcome, run
+from tests.support.configs import import_text
 from tests.support.gguf_models import config
 from tests.support.hub_server import COMMIT, Hub, Repository, safetensors
 

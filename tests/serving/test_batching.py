@@ -50,8 +50,9 @@ def test_a_closed_set_of_users_waits_between_its_bounds(users, service, think):
 def test_pipeline_pace_and_prompts():
     assert batching.stage_pace(61, 4) == pytest.approx(64 / 61)
     assert batching.stage_pace(80, 8) == 1
-    assert batching.prompt_s(1.0, 1, 4) == 1.0  # one chunk passes all stages
-    assert batching.prompt_s(1.0, 8, 4) == 11 / 4  # eight chunks follow each other
+    assert batching.prompt_s(1.0, 1.0, 1, 4) == 1.0  # one chunk passes all stages
+    assert batching.prompt_s(1.0, 1.0, 8, 4) == 11 / 4  # eight chunks follow each other
+    assert batching.prompt_s(0.75, 1.0, 2, 4) == 1.5 / 4 + 3 / 4  # a full one, and a half that never waits for more
 
 
 @given(limit=st.integers(0, 5000))

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calc.errors import UsageError
+from calc.memory.options import MemoryOptions
 from calc.operators import work
 from calc.operators.work import causal_pairs
 from calc.serving.chunking import chunked_prefill, mixed_step, spans
@@ -71,3 +72,18 @@ def test_no_room_and_too_many_steps_say_what_would_do():
         chunked_prefill(TARGET, Workload(65, 1 << 20), 66)
     enough = int(refusal.value.hint.split()[-1].replace(",", ""))
     assert -(-(1 << 20) // (enough - 64)) <= 4096
+
+
+@pytest.mark.parametrize(
+    ("engine", "memory", "expected"),
+    [
+        ("llama.cpp", {}, 512),
+        ("llama.cpp", {"max_num_batched_tokens": 4096}, 512),
+        ("llama.cpp", {"max_num_batched_tokens": 256}, 256),
+        ("llama.cpp", {"ubatch_size": 1024}, 1024),
+        ("vllm", {"max_num_batched_tokens": 4096}, 4096),
+    ],
+)
+def test_a_pass_of_a_prompt_takes_a_step_or_the_engines_own_part_of_it(engine, memory, expected):
+    one = deployment(llama("8b"), device(), engine=engine, memory=MemoryOptions(**memory))
+    assert one.setting.micro_batch == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import calc
@@ -64,6 +64,25 @@ def test_a_rate_near_nothing_is_a_request_alone(length):
     for part in PARTS:
         assert getattr(light.tpot_s, part) == pytest.approx(getattr(alone.tpot_s, part), rel=1e-3)
         assert getattr(light.ttft_s, part) == pytest.approx(getattr(alone.ttft_s, part), rel=0.05)
+
+
+@settings(max_examples=15)
+@given(length=LENGTHS | st.just((2048, 1)), share=st.floats(0.01, 0.999))
+@example(length=(2048, 1), share=0.995)
+def test_all_ends_of_a_range_answer_the_same_rate(length, share):
+    """A faster end serves no more requests than come: it waits less. The judged end is the one that objectives are held against."""
+
+    def under(rate):
+        return served_load(ONE, Workload(1, *length), Demand(rate, None, 0.0)).answer
+
+    found = under(share * under(1e-3).sustainable_rate)
+    at = found.option.index(1)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        times = getattr(found, name)
+        assert times.expected == getattr(found.option.load, name)[at]
+        assert times.floor < times.low < times.expected < times.high
+    faster = [float(found.option.replica.at(part, found.option.load.rate).ttft_s[at]) for part in PARTS[:3]]
+    assert faster == sorted(faster)
 
 
 def test_more_users_never_get_tokens_sooner():

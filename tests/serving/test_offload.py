@@ -33,9 +33,9 @@ def streaming(gib: float, **options):
     return deployment(MODEL, DEVICE, engine="vllm", memory=MemoryOptions(cpu_offload_bytes=int(gib * GIB)), **options)
 
 
-def on_host(gpu_layers: int | None, bandwidth: float = 60e9):
+def on_host(gpu_layers: int | None, bandwidth: float = 60e9, **options):
     memory = MemoryOptions(gpu_layers=gpu_layers, host_bandwidth_bytes_per_s=bandwidth)
-    return deployment(MODEL, DEVICE, engine="llama.cpp", memory=memory)
+    return deployment(MODEL, DEVICE, engine="llama.cpp", memory=memory, **options)
 
 
 def times(one, step):
@@ -120,6 +120,17 @@ def test_layers_on_the_host_run_at_its_memory():
     held = phase.totals.weight_bytes + phase.totals.kv_read_bytes + phase.totals.kv_write_bytes
     assert phase.time_s.expected == pytest.approx(held / 60e9, rel=1e-6)  # nothing runs on the device
     assert [host.layers_on_host(16, n) for n in (None, 17, 16, 1, 0)] == [0, 0, 1, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("step", "bound"), [(work.decode(1, 512), "memory"), (work.prefill(1, 4096), "network")], ids=("decode", "prompt")
+)
+def test_layers_on_the_host_are_whole_however_the_others_are_cut(step, bound):
+    one, two = (evaluate(on_host(4, tensor_parallel_size=n), step) for n in (1, 2))
+    parts = [offload.host_part(on_host(4, tensor_parallel_size=n), p.operators[:-1], step) for n, p in ((1, one), (2, two))]
+    assert parts[0].seconds == parts[1].seconds
+    assert one.bound == two.bound == bound  # of a prompt the link to the device is busy, not the host's memory
+    assert two.time_s.floor >= parts[1].seconds["floor"]
 
 
 def test_a_model_too_large_for_a_device_runs_with_its_host():

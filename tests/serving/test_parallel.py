@@ -7,15 +7,16 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import calc
 from calc.errors import UsageError
 from calc.memory.options import MemoryOptions
 from calc.operators import work
 from calc.profiles.model import ModelProfile
 from calc.serving.chunking import chunked_prefill
-from calc.serving.deployment import Deployment
+from calc.serving.deployment import Deployment, DeploymentOptions
 from calc.serving.estimate import capacity, check_fit, estimate
 from calc.serving.load.replica import replica
 from calc.serving.load.traffic import uniform
@@ -100,6 +101,20 @@ def test_waiting_of_a_prompt_is_the_bubble():
     for pieces in (1, 2, 8, 50):
         waits = evaluate(cut, work.prefill(1, 2048 * pieces)).flow.idle_share
         assert waits == pytest.approx(3 / (pieces + 3))
+
+
+@given(st.integers(1, 20_000), st.integers(1, 5000), st.sampled_from([2, 3, 4]))
+@example(prompt=8192, more=1, stages=2)  # four full micro-batches and one token
+@settings(max_examples=20)
+def test_a_longer_prompt_never_passes_the_stages_sooner(prompt, more, stages):
+    """What is left over from full micro-batches fills no stage by itself, as one step or as chunks beside decoding requests."""
+    cut = settled(DENSE, pipeline_parallel_size=stages)
+
+    def seconds(tokens):
+        whole, chunks = evaluate(cut, work.prefill(1, tokens)).time_s, chunked_prefill(cut, Workload(2, tokens), 2048).ttft_s
+        return [float(getattr(times, part)) for times in (whole, chunks) for part in PARTS]
+
+    assert all(longer >= shorter * (1 - 1e-9) for longer, shorter in zip(seconds(prompt + more), seconds(prompt), strict=True))
 
 
 def test_uneven_stages_make_a_full_round_longer_and_a_single_request_not():
@@ -253,6 +268,26 @@ def test_overlap_goes_from_the_sum_to_the_larger_layer_by_layer(step):
     assert sum(float(s) for s in half.timed.terms_s.values()) == pytest.approx(float(half.time_s.expected))
 
 
+@pytest.mark.parametrize("step", [work.decode(64, 1000), work.prefill(4, 700)])
+@pytest.mark.parametrize(
+    "cut", [{"tensor_parallel_size": 4}, {"pipeline_parallel_size": 4}, {"data_parallel_size": 4, "enable_expert_parallel": True}]
+)
+def test_hiding_more_never_takes_longer(step, cut):
+    times = [evaluate(settled(overlap=share, **cut), step).time_s for share in (0.0, 0.3, 1.0)]
+    for part in PARTS:
+        ends = [float(getattr(t, part)) for t in times]
+        assert ends == sorted(ends, reverse=True)
+
+
+def test_what_is_hidden_never_brings_a_step_below_its_floor():
+    """A device that is slow beside its links: products are expected at their floor, messages far above theirs."""
+    options = DeploymentOptions(
+        engine="llama.cpp", tensor_parallel_size=16, decode_context_parallel_size=2, quantization="int8", overlap=1.0
+    )
+    times = evaluate(calc.deploy("qwen3-32b", "inferentia2", options), work.prefill(2, 30_000)).time_s
+    assert times.floor <= times.low <= times.expected <= times.high
+
+
 @pytest.mark.parametrize(("engine", "hides"), [("vllm", True), ("sglang", True), ("ideal", False)])
 def test_only_the_fast_end_hides_messages_unasked_where_the_engine_can(engine, hides):
     phase = evaluate(wide(engine=engine), work.decode(256, 500))
@@ -290,3 +325,38 @@ def test_no_network_no_times():
     links = {"scale_up_name": "fabric", "scale_up_gb_per_s_per_direction": 100.0, "scale_up_domain_size": 8}
     assert wide(8, links=links).has_rates
     assert not wide(16, links=links).has_rates
+
+
+def test_slots_are_limited_by_memory_and_by_what_the_engine_can_be_told_to_start():
+    """llama.cpp starts as many slots as it is told to, up to 256: a batch beyond its memory lacks cache, not slots."""
+    found = deployment(DENSE, device(), engine="llama.cpp")
+    few, many, beyond = (check_fit(found, Workload(n, length, 1))[0] for n, length in ((200, 64), (200, 1 << 20), (300, 64)))
+    assert few.fits
+    assert (many.fits, many.too_large) == (False, "kv_cache")
+    assert (beyond.fits, beyond.too_large, beyond.largest_batch) == (False, "max_num_seqs", 256)
+    asked = deployment(DENSE, device(), engine="llama.cpp", memory=MemoryOptions(max_num_seqs=8))
+    assert check_fit(asked, Workload(9, 64, 1))[0].too_large == "max_num_seqs"
+
+
+def test_devices_alone_are_split_as_the_engine_does_by_itself():
+    """Two devices of llama.cpp work in turn: a token takes as long as on one that holds the whole model."""
+
+    def cut(**options):
+        sharding = deployment(DENSE, device(), gpus=2, **options).sharding
+        return sharding.tensor, sharding.pipeline
+
+    assert cut(engine="llama.cpp") == (1, 2)
+    assert cut(engine="llama.cpp", memory=MemoryOptions(split_mode="row")) == (2, 1)
+    assert cut(engine="vllm") == (2, 1)
+
+
+def test_slices_of_an_engine_that_deals_out_layers_are_warned_of():
+    def told(**options):
+        return "layer_split" in dict(deployment(DENSE, device(), **options).warnings)
+
+    assert told(engine="llama.cpp", tensor_parallel_size=2)
+    assert not told(engine="llama.cpp", gpus=2)
+    rows = MemoryOptions(split_mode="row")
+    assert not told(engine="llama.cpp", tensor_parallel_size=2, memory=rows)
+    assert not told(engine="llama.cpp", pipeline_parallel_size=2)
+    assert not told(engine="vllm", tensor_parallel_size=2)

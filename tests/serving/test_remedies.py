@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -67,3 +69,14 @@ def test_gpus_of_a_remedy_are_those_it_was_tried_on(data):
     one = resolve(model, machine, tried)
     assert split.gpus == one.sharding.gpus
     assert remedies.room(one, 32768, 4) >= 4
+
+
+def test_devices_of_an_engine_that_deals_out_layers_are_stages():
+    model, hardware = calc.load_model("llama-3.1-70b"), calc.load_hardware("rtx-3090")
+    base = DeploymentOptions(engine="llama.cpp", quantization="q4_k_m")
+    found = remedies.find(model, hardware, base, 4, 8192).gpus
+    assert (found.tensor, found.data) == (1, 1)
+    enough, fewer = (
+        resolve(model, hardware, replace(base, pipeline_parallel_size=n)) for n in (found.pipeline, found.pipeline // 2)
+    )
+    assert remedies.room(enough, 8192, 4) >= 4 > remedies.room(fewer, 8192, 4)

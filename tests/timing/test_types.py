@@ -7,6 +7,7 @@ import pytest
 import calc
 from calc.errors import UsageError
 from calc.operators import work
+from calc.serving.critical import critical_points
 from calc.serving.deployment import DeploymentOptions, resolve
 from calc.serving.phase import evaluate
 from calc.serving.request import Workload
@@ -222,3 +223,19 @@ def test_keys_and_values_may_have_formats_of_their_own():
     both = evaluate(deployment(MODEL, device(), cache_type_k="q8_0", cache_type_v="q4_0"), work.decode(1, 64)).totals
     keys, values = (2 * 64 * 34 / 32 * 64, 2 * 64 * 18 / 32 * 64)  # heads x width x bytes x tokens
     assert both.kv_read_bytes == 2 * (keys + values)
+
+
+def test_ridge_and_critical_batch_are_those_of_the_type_that_the_kernels_run_in():
+    """llama.cpp rounds activations to int8 for quantised weights: what is compute-bound is judged against that rate everywhere."""
+    hardware = device(peaks={"fp32": 10.0, "fp16": 100.0, "bf16": 100.0, "int8": 400.0})
+    plain, tiles = (deployment(MODEL, hardware, engine="llama.cpp", quantization=form) for form in (None, "q8_0"))
+    for found, dtype in ((plain, "fp16"), (tiles, "int8")):
+        phase = evaluate(found, work.prefill(1, 4096))
+        assert phase.ridge_point == found.ceilings.ridge_point(dtype)
+        product = next(i for i in phase.timed.operators if i.operator.name == "down_proj")
+        assert found.ceilings.dtype_for(product.operator) == dtype
+        assert product.floor.compute_s == pytest.approx(float(product.operator.flops) / found.ceilings.peak(dtype))
+        intensity = product.operator.flops / product.operator.compulsory_bytes
+        assert (product.floor.bound == "compute") == (intensity > phase.ridge_point)
+    slower = deployment(MODEL, device(peaks={"fp32": 10.0, "fp16": 100.0, "bf16": 100.0}), engine="llama.cpp", quantization="q8_0")
+    assert critical_points(tiles).batch == pytest.approx(critical_points(slower).batch * 4, rel=0.5)

@@ -8,8 +8,8 @@ from calc.checks.architectures import tables
 from calc.checks.finding import Problem
 from calc.checks.hardware_rules.device import Device
 from calc.checks.registry import rule
+from calc.units import GIB, GIGA, MIB
 
-_GIB = 2**30
 _BUS, _RATE, _BANDWIDTH = "memory_bus_width_bits", "memory_data_rate_gbit_per_s_per_pin", "memory_bandwidth_gb_per_s"
 _BANDWIDTH_TOLERANCE = 0.025  # sheets round to two digits (900 for 898, 3700 for 3686)
 _FACTORS = (
@@ -128,9 +128,9 @@ def reported(device: Device) -> Iterator[Problem]:
         )
         return
     field = "memory_reported_bytes" if profile.memory_reported_bytes else "memory_reported_mib"
-    mib = (profile.memory_reported_bytes or 0) / 2**20 or profile.memory_reported_mib
+    mib = (profile.memory_reported_bytes or 0) / MIB or profile.memory_reported_mib
     if mib:
-        yield from _share(device, field, mib * 2**20)
+        yield from _share(device, field, mib * MIB)
     seen = profile.memory_framework_total_mib
     total = mib or (None if seen is None else capacity * 1024)
     lowest = 0.975 if mib else 0.93
@@ -149,7 +149,7 @@ def reported(device: Device) -> Iterator[Problem]:
 
 def _share(device: Device, field: str, found: float) -> Iterator[Problem]:
     profile, ecc = device.profile, tables().inline_ecc
-    marketing = profile.memory_capacity_gb * _GIB
+    marketing = profile.memory_capacity_gb * GIB
     share = found / marketing
     keeps_ecc = (
         (profile.memory_type or "").upper().startswith(ecc.memory_type)
@@ -157,7 +157,7 @@ def _share(device: Device, field: str, found: float) -> Iterator[Problem]:
         and profile.device_class == ecc.device_class
     )
     expected = ecc.share if keeps_ecc else 1.0
-    if abs(share - 1e9 / _GIB) < 0.0004 and not keeps_ecc:
+    if abs(share - GIGA / GIB) < 0.0004 and not keeps_ecc:
         cause = "decimal GB"
     elif keeps_ecc and abs(share / ecc.share - 1) > 0.0075:
         cause = "read with ECC off: drivers of these cards keep 1/16 for it" if share > ecc.share else "another part's figure"
@@ -167,9 +167,9 @@ def _share(device: Device, field: str, found: float) -> Iterator[Problem]:
         return
     yield Problem(
         (field,),
-        f"{found / 2**20:,.0f} MiB are {share:.4f} of {profile.memory_capacity_gb:g} GiB",
-        expected=round(marketing * expected) if field.endswith("bytes") else round(marketing * expected / 2**20),
-        found=int(found) if field.endswith("bytes") else found / 2**20,
+        f"{found / MIB:,.0f} MiB are {share:.4f} of {profile.memory_capacity_gb:g} GiB",
+        expected=round(marketing * expected) if field.endswith("bytes") else round(marketing * expected / MIB),
+        found=int(found) if field.endswith("bytes") else found / MIB,
         ratio=share / expected,
         cause=cause,
         remedy="enter the total that nvidia-smi or rocm-smi prints",

@@ -37,6 +37,8 @@ from calc.profiles.model import ModelProfile
 NAME = "llama.cpp"
 NEWEST_VERSION = f"b{NEWEST_BUILD}"
 DEFAULT_UTILIZATION = 1.0
+#: Most sequences of a context (LLAMA_MAX_SEQ in llama-cparams.h).
+MOST_SLOTS = 256
 
 #: Context of the CUDA, HIP or Vulkan runtime, GiB; unified memory has none to speak of.
 _RUNTIME_GIB, _UNIFIED_RUNTIME_GIB = (0.25, 0.45, 0.7), (0.0, 0.1, 0.3)
@@ -194,7 +196,8 @@ def capacity(question: MemoryQuestion) -> Capacity:
         total += layer_buffers(caches, question.numbers, layout, asked)
     printed = _printed(total, layout, asked)
     said_once = tuple(dict.fromkeys(warnings))
-    summary = Summary(NAME, _shown(build, fork), share, layout.slots, layout.batch, said_once, printed)
+    most_slots = options.max_num_seqs or MOST_SLOTS
+    summary = Summary(NAME, _shown(build, fork), share, layout.slots, layout.batch, said_once, printed, most_slots)
     found = figures.assemble(question, summary, ranks)
     if options.context_size is None:
         return found
@@ -265,5 +268,4 @@ def sequences(question: MemoryQuestion, capacity: Capacity, context: int) -> int
     """How many requests of ``context`` tokens find room at once. More slots are a matter of ``-np``, so the present number does not
     limit them unless it was given."""
     free = figures.concurrency(capacity, context, question.options.cached_tokens)
-    limit = question.options.max_num_seqs or 1 << 20
-    return int(min(free, limit))
+    return int(min(free, capacity.most_slots or MOST_SLOTS))

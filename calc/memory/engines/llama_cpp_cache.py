@@ -212,7 +212,7 @@ def layout_of(question: MemoryQuestion, build: int, fork: bool) -> Layout:
     """The layout that options and build ask for."""
     options = question.options
     automatic = AUTOMATIC_SLOTS if build >= UNIFIED_SLOTS and not fork else 1
-    slots = options.max_num_seqs or automatic
+    slots, batch = options.max_num_seqs or automatic, options.max_num_batched_tokens or DEFAULT_BATCH
     unified = options.kv_unified if options.kv_unified is not None else (slots == 1 or options.max_num_seqs is None)
     latent = options.latent_cache or ("none" if not fork and build < LATENT_KEYS else "key")
     return Layout(
@@ -220,8 +220,8 @@ def layout_of(question: MemoryQuestion, build: int, fork: bool) -> Layout:
         fork=fork,
         slots=slots,
         unified=unified,
-        ubatch=options.ubatch_size or DEFAULT_UBATCH,
-        batch=options.max_num_batched_tokens or DEFAULT_BATCH,
+        ubatch=min(options.ubatch_size or DEFAULT_UBATCH, batch),  # llama-context.cpp, cparams.n_ubatch
+        batch=batch,
         swa_full=options.swa_full,
         flash_attention=options.flash_attention if options.flash_attention is not None else (build >= UNIFIED_SLOTS),
         state_copies=1 + options.speculative_tokens,

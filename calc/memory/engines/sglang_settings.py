@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from calc.memory.budget import device_memory
 from calc.memory.engines.version import Version, Warnings, parse_version
+from calc.units import GIB
 
 if TYPE_CHECKING:
     from calc.memory.budget import MemoryQuestion
@@ -65,7 +66,7 @@ def settings(question: MemoryQuestion) -> tuple[Settings, Warnings]:
     options = question.options
     version, warnings = parse_version(options.engine_version, "SGLang", NEWEST_VERSION, OLDEST_VERSION)
     memory, _ = device_memory(question, framework=False)
-    gib = memory.bytes / 2**30
+    gib = memory.bytes / GIB
     row = next(r for r in _CLASSES if gib < r[0])
     chunk = options.max_num_batched_tokens or row[1]
     batch = options.max_num_seqs or (row[2] if question.sharding.tensor < 4 else row[3])
@@ -103,7 +104,7 @@ def _default_fraction(question: MemoryQuestion, version: Version, total_mib: flo
     attention = sharding.data if sharding.expert_parallel else 1
     reserve = reserved_mib(total_mib, chunk, batch, sharding.tensor, sharding.pipeline, attention_ranks=attention)
     share = round((total_mib - reserve) / total_mib, 3)
-    return round(share * _VISION_SHARE, 3) if question.model.towers else max(0.05, share)
+    return max(0.05, round(share * _VISION_SHARE, 3) if question.model.towers else share)
 
 
 def _page(question: MemoryQuestion) -> int:

@@ -15,6 +15,7 @@ from calc.memory.memo import remembered
 from calc.operators.numbers import NumberPlan
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
+from calc.units import MIB
 
 if TYPE_CHECKING:
     from calc.memory.budget import MemoryQuestion
@@ -112,7 +113,7 @@ def _batch_defaults(question: MemoryQuestion, version: Version, v0: bool) -> tup
 def _memory_mib(question: MemoryQuestion) -> float:
     device = question.hardware
     if question.options.gpu_memory_bytes:
-        return question.options.gpu_memory_bytes / 2**20
+        return question.options.gpu_memory_bytes / MIB
     return device.memory_framework_total_mib or device.memory_reported_mib or device.memory_capacity_gb * _GIB_MIB
 
 

@@ -15,7 +15,7 @@ from calc.errors import ProfileError, did_you_mean
 from calc.profiles.importers.config import PROFILE_HINT, Config
 from calc.profiles.importers.draft import Draft, structure
 from calc.profiles.importers.families import family_of, known_types
-from calc.profiles.importers.json_file import JsonDocument, parse_json, read_json
+from calc.profiles.importers.json_file import JsonDocument, read_json
 from calc.profiles.importers.quantization import storage_of
 from calc.profiles.importers.safetensors_index import stored_bytes
 from calc.profiles.importers.towers import towers_of
@@ -67,11 +67,6 @@ def import_folder_or_file(source: Path) -> tuple[ModelProfile, tuple[str, ...]]:
         storage = msgspec.structs.replace(profile.storage, total_bytes=stored.total, role_bytes=stored.by_role)
         profile = msgspec.structs.replace(profile, storage=storage)
     return profile, warnings
-
-
-def import_text(content: str | bytes, name: str = "config.json", hub_id: str | None = None) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Import a config from its text."""
-    return import_config(parse_json(content.encode() if isinstance(content, str) else content, name), hub_id)
 
 
 def unknown_model_type(c: Config, model_type: str) -> ProfileError:

@@ -38,7 +38,6 @@ class _At:
     decode_s: float
     mixed_s: float
     full_s: float
-    tail_s: float
 
     def pick(self, value: Any) -> float:
         """An array's figure at the point."""
@@ -51,7 +50,7 @@ def _at(answer: Answer) -> _At:
     option, replica = answer.option, answer.option.replica
     index, part = option.index(answer.replicas), option.rules.part
     assert index is not None
-    steps = (float(row[index]) for row in getattr(replica.step_s, part))
+    steps = (float(row[index]) for row in getattr(replica.step_s, part)[:3])
     return _At(replica, option.load, index, part, option.rules.composition, f"{part}, {replica.step_s.evidence}", *steps)
 
 
@@ -134,7 +133,7 @@ def _prefill_limit(at: _At, budget: int) -> Step:
 
 def _ttft(at: _At) -> Step:
     pieces, ttft = at.pick(at.replica.tail.per_prompt), at.pick(at.load.ttft_s)
-    own = float(batching.prompt_s(at.tail_s, pieces, at.replica.stages))
+    own = at.pick(at.replica.own_prompt_s(at.part))
     queue = f"{at.pick(at.load.rate):,.3g} of {at.pick(at.load.limit):,.3g} requests/s: {_queue(at.replica.closed)}"
     prompt = f"{pieces:,.0f} steps of its own prompt of {at.replica.traffic.tail.new_tokens:,} tokens"
     wait = Value("wait", ttft - own, "s", f"rest of the running step and queue at {queue}")

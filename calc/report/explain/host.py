@@ -22,7 +22,7 @@ def host_steps(deployment: Deployment, phase: Phase) -> list[Step]:
     stretch = float(phase.flow.stretch)
     if part is None:
         return []
-    where = "over the host link" if part.resource == "network" else "in host memory, or over the link to the device"
+    where = "over the host link" if part.on_link else "in host memory"
     values = (
         Value("host_s", float(part.seconds["expected"]) * stretch, "s", where),
         Value("share", float(part.share), "", "of the step's weights"),

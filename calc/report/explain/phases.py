@@ -14,6 +14,7 @@ from calc.serving.phase import Phase
 from calc.serving.request import Latency, Workload
 from calc.timing.calibrated import Calibrated
 from calc.timing.step_time import OperatorTime, step_time
+from calc.units import GIGA
 
 #: Operators whose floor is shown in full.
 _SHOWN = 2
@@ -55,15 +56,15 @@ def _work(deployment: Deployment, phase: Phase) -> list[Step]:
 def _intensity(deployment: Deployment, phase: Phase) -> list[Step]:
     values = (Value("flops", float(phase.totals.flops), "FLOP"), Value("bytes", float(phase.totals.bytes), "B"))
     steps = [Step("arithmetic intensity", "flops / bytes", values, float(phase.arithmetic_intensity), "FLOP/B")]
-    if phase.ridge_point and phase.peak_flops_per_s and phase.bandwidth_bytes_per_s:
-        dtype = next((d for d, p in deployment.ceilings.peaks.items() if p == phase.peak_flops_per_s), deployment.numbers.compute)
-        peak = Value("peak", phase.peak_flops_per_s, "FLOP/s", places.hardware(deployment, "peak_dense_tflops", dtype))
-        steps.append(
-            Step(
-                "ridge point", "peak / bandwidth", (peak, _bandwidth(deployment)), phase.ridge_point, "FLOP/B", evidence="datasheet"
-            )
-        )
+    if phase.ridge_point:
+        values = (_peak(deployment, phase.main_dtype), _bandwidth(deployment))
+        steps.append(Step("ridge point", "peak / bandwidth", values, phase.ridge_point, "FLOP/B", evidence="datasheet"))
     return steps
+
+
+def _peak(deployment: Deployment, dtype: str) -> Value:
+    source = places.hardware(deployment, "peak_dense_tflops", dtype)
+    return Value("peak", float(deployment.ceilings.peak(dtype) or 0.0), "FLOP/s", source)
 
 
 def _bandwidth(deployment: Deployment) -> Value:
@@ -120,18 +121,16 @@ def _floor(deployment: Deployment, item: OperatorTime) -> Step:
     if operator.collective is not None:
         link = deployment.ceilings.link_for(operator.collective)
         wires = Value(
-            "network_s", float(bounds.network_s), "s", f"{link.name}, {link.bandwidth / 1e9:g} GB/s per direction" if link else ""
+            "network_s", float(bounds.network_s), "s", f"{link.name}, {link.bandwidth / GIGA:g} GB/s per direction" if link else ""
         )
         return Step(name, "network_s", (wires,), result, "s", evidence="datasheet")
     compute, memory = float(bounds.compute_s), float(bounds.memory_s)
-    peak = float(operator.flops) / compute if compute else 0.0
     moved = Value("moved", memory * float(deployment.ceilings.bandwidth or 0.0), "B", "weights, KV and state that must move")
     if not compute:
         return Step(name, "moved / bandwidth", (moved, _bandwidth(deployment)), result, "s", evidence="datasheet")
-    dtype = next((d for d, p in deployment.ceilings.peaks.items() if abs(p / peak - 1) < 1e-9), operator.compute_dtype)
     values = (
         Value("flops", float(operator.flops), "FLOP"),
-        Value("peak", peak, "FLOP/s", places.hardware(deployment, "peak_dense_tflops", dtype)),
+        _peak(deployment, deployment.ceilings.dtype_for(operator)),
         moved,
         _bandwidth(deployment),
     )

@@ -1,4 +1,4 @@
-"""The report of a run: measured against predicted as page and rows; and two runs against each other. Reads plain records."""
+"""The report of a run: measured against predicted as page and rows. Reads plain records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shape(row: dict[str, Any]) -> str:
 
 
 def uncertainty(row: dict[str, Any]) -> str:
-    """``41.2 µs +0.6/-0.4`` in the unit of the time."""
+    """``+1.5 %/-1.0 %``: the ends of the interval around the measured time."""
     measured, interval = row["measured_s"], row["interval_s"]
     if measured is None or not interval:
         return "-"

@@ -7,7 +7,7 @@ from calc.report.pictures.picture import Axis, Chart, Mark, Picture, Series, Sha
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Roofline
 from calc.serving.phase import Phase
-from calc.units import format_number, format_percent, format_seconds
+from calc.units import GIGA, TERA, format_number, format_percent, format_seconds
 
 #: Operators that carry a label in each phase.
 _NAMED = 3
@@ -24,7 +24,7 @@ def picture(deployment: Deployment, result: Roofline) -> Picture | None:
     series = [s for name, phase in phases.items() for s in _phase(name, phase)]
     marks = [m for s in series for m in s.marks]
     span = (min(m.x for m in marks) / 2, max(m.x for m in marks) * 2)
-    dtypes = {o.compute_dtype for p in phases.values() for o in p.operators if o.flops}
+    dtypes = {deployment.ceilings.dtype_for(o) for p in phases.values() for o in p.operators if o.flops}
     ceilings = [c for i, dtype in enumerate(sorted(dtypes)) for c in _ceiling(deployment, dtype, span, bare=i > 0)]
     caption = (
         f"{title(deployment)}. One rank. Hollow: expected time of each operator with its bytes under the fusion policy "
@@ -49,14 +49,14 @@ def _phase(name: str, phase: Phase) -> list[Series]:
             continue
         share = float(phase.share(item))
         note = f"{operator.name} ({operator.layers}): {format_percent(share)} of the step, {item.bound}-bound, {format_seconds(seconds)}"
-        marks.append((share, Mark(float(operator.flops / operator.bytes), float(operator.flops / seconds) / 1e12, "", note)))
+        marks.append((share, Mark(float(operator.flops / operator.bytes), float(operator.flops / seconds) / TERA, "", note)))
     named = {id(mark) for _, mark in sorted(marks, key=lambda m: -m[0])[:_NAMED]}
     labelled = tuple(Mark(m.x, m.y, m.note.split(" (")[0] if id(m) in named else "", m.note) for _, m in marks)
     seconds = phase.time_s.expected
     ranks = phase.ranks
     whole = Mark(
         float(phase.arithmetic_intensity),
-        float(phase.totals.flops / seconds) / ranks / 1e12 if seconds else 0.0,
+        float(phase.totals.flops / seconds) / ranks / TERA if seconds else 0.0,
         f"{name} step",
         f"the whole step: {format_seconds(seconds)}, intensity {format_number(float(phase.arithmetic_intensity))} FLOP/B",
     )
@@ -75,12 +75,12 @@ def _ceiling(deployment: Deployment, dtype: str, span: tuple[float, float], *, b
     if peak is None or bandwidth is None or ridge is None:
         return []
     low, high = min(span[0], ridge / 4), max(span[1], ridge * 4)
-    text, slope = f"{format_number(peak / 1e12)} TFLOP/s {dtype}", f"{format_number(bandwidth / 1e9)} GB/s"
+    text, slope = f"{format_number(peak / TERA)} TFLOP/s {dtype}", f"{format_number(bandwidth / GIGA)} GB/s"
     halfway = (low * ridge) ** 0.5
     marks = (
-        Mark(low, low * bandwidth / 1e12),
-        Mark(halfway, halfway * bandwidth / 1e12, "" if bare else slope, left=True),
-        Mark(ridge, peak / 1e12, f"ridge {format_number(ridge)}", left=True),
-        Mark(high, peak / 1e12, text),
+        Mark(low, low * bandwidth / TERA),
+        Mark(halfway, halfway * bandwidth / TERA, "" if bare else slope, left=True),
+        Mark(ridge, peak / TERA, f"ridge {format_number(ridge)}", left=True),
+        Mark(high, peak / TERA, text),
     )
     return [Series(f"ceiling {dtype}: {slope}, {text}", marks, line=True, points=False, ceiling=True)]

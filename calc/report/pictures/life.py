@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calc.report.estimate import title
-from calc.report.pictures.picture import Axis, Band, Chart, Mark, Picture, Rule, Series, Share, Stack
+from calc.report.pictures.picture import Axis, Band, Chart, Mark, Picture, Rule, Series, Share, Stack, time_unit
 from calc.serving.chunking import ChunkedPrefill
 from calc.serving.deployment import Deployment
 from calc.serving.life import Life
@@ -13,7 +13,6 @@ from calc.units import format_count, format_number, format_percent, format_secon
 
 #: Points of a line, and chunks of a prompt that have a part of the timeline of their own.
 _POINTS, _CHUNKS = 97, 4
-_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
 def picture(
@@ -24,10 +23,6 @@ def picture(
     if len(life.token) < 2:
         return Picture((timeline,))
     return Picture((timeline, _latency(life, chunked, speculation), _without_cache(life)))
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    return next((u, s) for u, s in _UNITS if seconds * s >= 1 or u == "µs")
 
 
 def _timeline(deployment: Deployment, workload: Workload, life: Life, chunked: ChunkedPrefill | None) -> Stack:
@@ -43,7 +38,7 @@ def _timeline(deployment: Deployment, workload: Workload, life: Life, chunked: C
     if workload.output_len > 1:
         parts.append((f"decode, {workload.output_len - 1:,} tokens", life.decode_s))
     whole = sum(s for _, s in parts)
-    unit, scale = _unit(whole)
+    unit, scale = time_unit(whole)
     hit = workload.input_len - new
     caption = (
         f"{title(deployment)}. Batch {workload.batch_size:,}, prompt {workload.input_len:,} tokens"
@@ -87,7 +82,7 @@ def _line(name: str, life: Life, values: list[float], scale: float) -> Series:
 
 def _latency(life: Life, chunked: ChunkedPrefill | None, speculation: Speculation | None) -> Chart:
     """Time between tokens with its range; what chunks of other prompts and drafts make of it."""
-    unit, scale = _unit(max(life.latency_s[1:]))
+    unit, scale = time_unit(max(life.latency_s[1:]))
     picks = _picked(life)
     x = tuple(float(life.token[i]) for i in picks)
     low, high = (tuple(values[i] * scale for i in picks) for values in (life.floor_s, life.high_s))
@@ -113,7 +108,7 @@ def _latency(life: Life, chunked: ChunkedPrefill | None, speculation: Speculatio
 
 def _without_cache(life: Life) -> Chart:
     """Each token with the cache, and by a pass over all tokens so far."""
-    unit, scale = _unit(min(life.latency_s[1:]))
+    unit, scale = time_unit(min(life.latency_s[1:]))
     pays = (
         f"the cache is ahead from token {life.pays_from:,} on" if life.pays_from else "the cache is never ahead within this output"
     )

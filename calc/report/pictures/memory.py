@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calc.memory.budget import Capacity
+from calc.report import memory_terms
 from calc.report.estimate import title
 from calc.report.pictures.picture import Axis, Chart, Mark, Rule, Series, Share, Stack
 from calc.serving.curves import Curve
 from calc.serving.deployment import Deployment
 from calc.units import GIB, format_bytes, format_number
 
-_PARTS = (
-    ("weights", "weights"), ("activation", "activations"), ("runtime", "runtime"), ("cuda_graphs", "graphs"), ("kv_cache", "KV cache"),
-)  # fmt: skip
+#: Terms from left to right.
+_PARTS = ("weights", "activation", "runtime", "cuda_graphs", "kv_cache")
 
 
 def memory_bar(deployment: Deployment, held: Capacity) -> Stack:
     """The budget of the rank that holds least."""
     sizes = {t.name: t.bytes for t in held.terms}
-    shares = [Share(label, sizes[name] / GIB, format_bytes(sizes[name], 3)) for name, label in _PARTS if sizes.get(name)]
+    shares = [Share(memory_terms.SHORT[n], sizes[n] / GIB, format_bytes(sizes[n], 3)) for n in _PARTS if sizes.get(n)]
     total = sizes["gpu_memory"] / GIB
     free = total - sum(s.value for s in shares)
     if free > 0:

@@ -22,6 +22,14 @@ class Axis:
     high: float | None = None
 
 
+_TIME_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a time of so many seconds is at least 1, and what seconds are multiplied with to be in it."""
+    return next((unit, scale) for unit, scale in _TIME_UNITS if seconds * scale >= 1 or unit == "µs")
+
+
 @dataclass(frozen=True)
 class Mark:
     """A point with the text that stands beside it (``label``; ``left`` of it where asked) and what a reader is told who points at it

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from calc.report.estimate import title
-from calc.report.pictures.picture import Axis, Bar, Bars
+from calc.report.pictures.picture import Axis, Bar, Bars, time_unit
 from calc.serving.deployment import Deployment
 from calc.serving.phase import Phase
 from calc.units import format_percent, format_seconds
 
 #: Bars of a phase; smaller operators are summed.
 _MOST = 9
-_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
 def step_bars(deployment: Deployment, phases: dict[str, Phase | None]) -> list[Bars]:
@@ -34,7 +33,7 @@ def _phase(name: str, phase: Phase, caption: str, tone: int) -> Bars:
     rest = [sum(v[i] for _, v in ordered[_MOST:]) for i in range(3)]
     shown = ordered[:_MOST] + ([(f"{len(ordered) - _MOST} others", rest)] if len(ordered) > _MOST else [])
     whole = float(phase.time_s.expected or 0.0)
-    unit, scale = next((u, s) for u, s in _UNITS if whole * s >= 1 or u == "µs")
+    unit, scale = time_unit(whole)
     bars = tuple(
         Bar(
             label,

@@ -59,11 +59,14 @@ def answer(option: Option, replicas: int) -> Answer:
     assert at is not None
     assert best is not None
     demand, traffic, load = option.rules.demand, option.rules.traffic, option.load
-    ends = {part: option.replica.at(part) for part in Range.PARTS}
+    judged = Range.PARTS.index(option.rules.part)
+    ends = [option.replica.at(part, load.rate) for part in Range.PARTS]
 
     def spread(name: str) -> Range:
-        # Waits do not grow with the step alone, so an end of the range may overtake its neighbour.
-        floor, low, expected, high = accumulate((float(getattr(load, name)[at]) for load in ends.values()), max)
+        # Waits do not grow with the step alone, so an end of the range may overtake its neighbour; the judged one stands.
+        times = [float(getattr(end, name)[at]) for end in ends]
+        below, above = accumulate(times[judged::-1], min), accumulate(times[judged:], max)
+        floor, low, expected, high = [*list(below)[:0:-1], *above]
         return Range(floor, low, expected, high, option.replica.step_s.evidence)
 
     rate = demand.request_rate if demand.request_rate is not None else replicas * float(load.rate[at])

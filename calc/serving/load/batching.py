@@ -76,10 +76,11 @@ def prefill_limit(room: Number, prompt: float, full_s: Number) -> Number:
     return room / (prompt * full_s)
 
 
-@formula("mixed_s * (per_prompt + stages - 1) / stages")
-def prompt_s(mixed_s: Number, per_prompt: Number, stages: int) -> Number:
-    """Time of a prompt's own steps. With several pipeline stages its chunks follow each other through them: (m + p - 1) / p passes."""
-    return mixed_s * (per_prompt + stages - 1) / stages
+@formula("(per_prompt * mixed_s + (stages - 1) * largest_s) / stages")
+def prompt_s(mixed_s: Number, largest_s: Number, per_prompt: Number, stages: int) -> Number:
+    """Time of a prompt's own steps of ``mixed_s`` on average. With several pipeline stages its chunks follow each other through them, and
+    the ``largest_s`` of them holds up the others in all but one."""
+    return (per_prompt * mixed_s + (stages - 1) * largest_s) / stages
 
 
 @formula("busy * ((1 - share) * decode_s**2 + share * mixed_s**2) / (2 * (decode_s + share * (mixed_s - decode_s)))")

@@ -36,6 +36,6 @@ def option(deployment: Deployment, price: Price | None, rules: Rules, draft: Dra
 
 def room(held: Capacity, traffic: Traffic, *, conservative: bool) -> float:
     """Requests that find memory at once: each at the mean length of its life (they start and end at different moments).
-    ``conservative``: all at their full length, and the cache at the low end of its range. llama.cpp reserves full lengths anyway."""
-    full = conservative or held.engine.endswith("llama.cpp")
+    ``conservative``: all at their full length, and the cache at the low end of its range. Slots are of full length anyway."""
+    full = conservative or held.most_slots is not None
     return mixed_concurrency(held, traffic.at_full_length if full else traffic.in_flight, traffic.prefix, least=conservative)

@@ -25,8 +25,6 @@ _SLACK = 1e-9
 _BETWEEN = 64
 #: Requests in flight that are tried at most where neither memory nor the engine limits them.
 _MOST_IN_FLIGHT = 1 << 16
-#: Most sequences of a llama.cpp context (LLAMA_MAX_SEQ in llama-cparams.h).
-LLAMA_CPP_SLOTS = 256
 
 
 @formula("max(1, ceil(request_rate / (1 - headroom) * (1 - 1e-9) / most_rate))")
@@ -65,9 +63,7 @@ class Option:
 
     @property
     def engine_limit(self) -> float:
-        """Requests at once that the engine takes: as asked, else its default; llama.cpp takes as many slots as it is told to."""
-        if self.deployment.engine.NAME == "llama.cpp":
-            return self.deployment.memory.max_num_seqs or LLAMA_CPP_SLOTS
+        """Requests at once that the engine takes: as asked, else its default."""
         return self.held.sequence_limit or math.inf
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,27 +76,28 @@ class Replica:
         """Time of a step under load, at the pace of the largest stage; ``row`` is that of the request alone which is never beaten."""
         return loaded_step_s(part, mean_s, mean_floor_s, getattr(self.alone_s, part)[row], self.effect) * self.pace
 
-    def at(self, part: str) -> Load:
-        """Figures at one end of the range: floor, low, expected or high."""
+    def at(self, part: str, arriving: Any = math.inf) -> Load:
+        """Figures at one end of the range: floor, low, expected or high. ``arriving``: requests/s of independent users, where no more
+        come than another end of the range carries at these loads."""
         import numpy as np
 
         traffic, users, share = self.traffic, self.in_flight, self.mean.share
-        decode, mixed, full, tail = getattr(self.step_s, part)
+        decode, mixed, full, _ = getattr(self.step_s, part)
         floors: Any = self.step_s.floor
         mean = batching.mean_step_s(decode, mixed, share)
         step = self.served_s(part, _DECODE, mean, batching.mean_step_s(floors[_DECODE], floors[_MIXED], share))
         tpot = step / self.tokens_per_step
         filled = self.served_s(part, _FULL, full, floors[_FULL])
         limit = batching.prefill_limit(self.mean.room, traffic.mean_new_tokens, filled) * self.stages * self.data_ranks
-        own = batching.prompt_s(tail, self.tail.per_prompt, self.stages)
+        own = self.own_prompt_s(part)
         decoding_s = traffic.mean_decode_steps * tpot
         if self.closed:
             rest = batching.residual_s(decode, mixed, share, 1 - 1 / users)
-            mean_own = batching.prompt_s(mixed, self.mean.per_prompt, self.stages)
+            mean_own = self._prompt_s(mixed, full, self.mean)
             first = rest + self._closed_queue_s(limit, decoding_s, rest + mean_own)
             rate = users / (first + mean_own + decoding_s)
         else:
-            rate = np.minimum(batching.request_rate(users, self.steps, step), limit)
+            rate = np.minimum(np.minimum(batching.request_rate(users, self.steps, step), limit), arriving)
             first = batching.residual_s(decode, mixed, share, 1 - np.exp(-users))
             first = first + batching.queue_s(rate, limit, traffic.arrival_cv2, traffic.prompt_cv2)
         added = np.clip(share * (mixed - decode) / mean, 0.0, 1.0)
@@ -103,6 +105,17 @@ class Replica:
         longest = np.where(share > 0, np.maximum(with_prompt, step), step)
         ttft = first + own
         return Load(tpot, ttft, end_to_end_s(ttft, tpot, traffic.tail.output_len), rate, limit, added, longest)
+
+    def own_prompt_s(self, part: str) -> Any:
+        """Time of the tail request's own prompt at one end of the range, without any wait."""
+        _, _, full, tail = getattr(self.step_s, part)
+        return self._prompt_s(tail, full, self.tail)
+
+    def _prompt_s(self, step: Any, full: Any, chunks: Chunks) -> Any:
+        """Steps of one prompt: an engine fills each but the last to the budget, of which the mean ``step`` knows nothing."""
+        import numpy as np
+
+        return batching.prompt_s(step, np.where(chunks.per_prompt > 1, full, step), chunks.per_prompt, self.stages)
 
     def _closed_queue_s(self, limit: Any, decoding_s: Any, own_s: Any) -> Any:
         """The wait for the prompts before a user's own, but for those in the same step and for half of those in the step that runs,
@@ -150,7 +163,7 @@ def replica(
     """
     import numpy as np
 
-    stages = 1 if deployment.engine.NAME == "llama.cpp" else deployment.sharding.pipeline
+    stages = 1 if deployment.setting.layer_split > 1 else deployment.sharding.pipeline
     drafts = draft.tokens if draft else 0
     made = tokens_per_round(draft.by_position(drafts)) if draft else 1.0
     points = np.append(in_flight, 1.0 if closed else 0.0)  # the last one: a request alone

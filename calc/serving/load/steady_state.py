@@ -33,7 +33,7 @@ def served_load(deployment: Deployment, workload: Workload, demand: Demand, draf
     """Requests of the workload's lengths (its batch and context apart) under a demand. Data-parallel replicas share it evenly; groups
     of ranks that share their experts are one replica. Not answered without rates."""
     sharding = deployment.sharding
-    replicas = sharding.data // sharding.data_ranks
+    replicas = sharding.replicas
     if not deployment.has_rates:
         return ServedLoad(demand, replicas, None)
     traffic = uniform(workload.input_len, workload.output_len, workload.cached_len)

@@ -18,7 +18,7 @@ from calc.operators.step import is_encoder_only
 from calc.serving.cost import profile_price, usd_per_hour, usd_per_million
 from calc.serving.deployment import Deployment
 from calc.serving.phase import timed_step
-from calc.serving.request import end_to_end_s
+from calc.serving.request import Workload, end_to_end_s
 from calc.serving.speculation import Drafting
 from calc.serving.sweep.drafts import Rounds
 from calc.serving.sweep.loads import MAX_LOADS, Loads
@@ -42,11 +42,11 @@ class WorkAxes:
     """Values of each workload axis; ``context_len`` None: the mean context of the request. ``concurrency`` (users) or ``request_rate``
     (requests/s) state loads; None: none."""
 
-    batch_size: Sequence[int] = (1,)
-    input_len: Sequence[int] = (1024,)
-    output_len: Sequence[int] = (256,)
-    context_len: Sequence[int | None] = (None,)
-    cached_len: Sequence[int] = (0,)
+    batch_size: Sequence[int] = (Workload.batch_size,)
+    input_len: Sequence[int] = (Workload.input_len,)
+    output_len: Sequence[int] = (Workload.output_len,)
+    context_len: Sequence[int | None] = (Workload.context_len,)
+    cached_len: Sequence[int] = (Workload.cached_len,)
     concurrency: Sequence[int | None] = (None,)
     request_rate: Sequence[float | None] = (None,)
 

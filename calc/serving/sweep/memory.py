@@ -9,9 +9,6 @@ from calc.memory import capacity as figures
 from calc.memory.budget import Capacity
 from calc.serving.deployment import Deployment
 
-#: Reserves whole contexts for its slots: nothing of it is the same at two lengths.
-_SLOTS = "llama.cpp"
-
 
 class HeldByLength:
     """Sequences that fit, concurrency and KV tokens as the engine prints them, by the length of a finished request.
@@ -48,10 +45,10 @@ class HeldByLength:
 
     def _evaluate(self, lengths: Any, np: Any) -> Any:
         """One law for all lengths where it gives the shortest and the longest the same ranks: what laws derive from a length only
-        grows or falls with it."""
+        grows or falls with it. Slots set aside whole lengths: nothing of them is the same at two."""
         first, last = (self._capacity(int(n)) for n in (lengths[0], lengths[-1]))
         same = first.ranks and first.ranks == last.ranks and first.max_num_seqs == last.max_num_seqs
-        if same and first.engine != _SLOTS:
+        if same and first.most_slots is None:
             return self._together(first, lengths, np)
         return np.array([self._single(int(n)) for n in lengths]).T
 
