@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import benchmarks.speed_model.docs as docs
+from benchmarks.speed_model import docs, first_token
 from benchmarks.speed_model.cases import build
 from benchmarks.speed_model.cross_validation import SCHEMES, Prediction, Scheme, cross_validate, predict
 from benchmarks.speed_model.regression import Design, fit
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.write_docs:
         boards: dict[str, Any] = {s: scoreboard(options.records, s) for s in SCHEMES}
-        docs.PAGE.write_text(docs.page(boards), encoding="utf-8")
+        docs.PAGE.write_text(docs.page(boards, first_token.section(records(options.records))), encoding="utf-8")
         print(docs.PAGE)
         return 0
     print(json.dumps(scoreboard(options.records, options.cross_validate), indent=1, ensure_ascii=False))

@@ -44,8 +44,8 @@ def _row(label: str, s: Mapping[str, Any]) -> str:
 _HEAD = "| | n | mean % | median % | p90 % | bias % | held % | width |\n|---|---|---|---|---|---|---|---|"
 
 
-def page(boards: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page. ``boards`` by what was left out."""
+def page(boards: Mapping[str, Mapping[str, Any]], first_token: str) -> str:
+    """The page. ``boards`` by what was left out; ``first_token`` is a part of its own."""
     parts = [_NOTE]
     for scheme, what in _SCHEMES.items():
         board = boards[scheme]
@@ -53,6 +53,7 @@ def page(boards: Mapping[str, Mapping[str, Any]]) -> str:
         parts[-1] += "".join("\n" + _row(kind, s) for kind, s in board["overall"].items())
         parts.append(_ranking(board["ranking"]))
     parts += [_groups(scheme, boards[scheme]["by_group"]) for scheme in ("cell", "device")]
+    parts.append(first_token)
     board = boards["cell"]
     parts.append("## Records that are not predicted\n\n" + "\n".join(f"* `{s['id']}`: {s['why']}" for s in board["skipped"]))
     beating = board["beats_floor"]

@@ -31,7 +31,7 @@ _VARIED = tuple(
     if p.name in _LISTS
 )
 _WANTED = (
-    opt.text("hardware", "--hardware", "-H", help="Devices to choose from, comma-separated. Required.", metavar="LIST"),
+    opt.text("hardware", "--hardware", "-H", help="Devices to choose from, or priced: all with a price. Required.", metavar="LIST"),
     opt.text("input_len", "--input-len", "-i", help="Prompt tokens: 2k, or percentiles p50=1k,p95=8k. Default: 1024.", metavar="TOKENS"),
     opt.text("output_len", "--output-len", help="Output tokens: 256, or percentiles. Default: 256.", metavar="TOKENS"),
     opt.text("cached_len", "--cached-len", help="Prompt tokens that all requests share and find cached. Default: 0.", metavar="TOKENS"),
@@ -117,9 +117,10 @@ def _question(model: str, options: dict[str, Any]) -> Question:
     from calc.serving.plan.search import Question
 
     if options.get("hardware") is None:
-        raise UsageError("plan needs --hardware", "name the devices to choose from: --hardware l40s,h100-sxm5-80gb")
-    names = lists.words(options["hardware"], "--hardware")
+        hint = "name the devices to choose from: --hardware l40s,h100-sxm5-80gb; --hardware priced tries all whose price is known"
+        raise UsageError("plan needs --hardware", hint)
     profiles_dir = options.get("profiles_dir")
+    names = _devices(lists.words(options["hardware"], "--hardware"), profiles_dir)
     hardware = {name: calc.load_hardware(name, profiles_dir) for name in names}
     distinct = {h.profile.id: h for h in hardware.values()}
     traffic = lengths.traffic(options.get("input_len"), options.get("output_len"), options.get("cached_len"), options.get("trace"))
@@ -164,6 +165,17 @@ def _question(model: str, options: dict[str, Any]) -> Question:
     )
 
 
+def _devices(words: list[str], profiles_dir: str | None) -> list[str]:
+    """Names of devices; ``priced`` stands for all whose profiles have a price."""
+    if _PRICED not in words:
+        return words
+    from calc.report import library
+
+    priced = [row["id"] for row in library.hardware_rows(profiles_dir, sort="price") if row["price_usd_per_hour"]]
+    return list(dict.fromkeys(name for word in words for name in (priced if word == _PRICED else [word])))
+
+
+_PRICED = "priced"
 #: Slower tokens are no objective but a number whose unit was left out.
 _SLOWEST_TPOT_S = 10.0
 

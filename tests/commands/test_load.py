@@ -35,6 +35,23 @@ def test_a_load_that_is_not_carried_says_why():
     assert "not carried" in run("estimate", *PAIR, "--request-rate", "9999").stdout
 
 
+def test_users_that_do_not_divide_by_the_replicas_are_counted_once():
+    one = answered("estimate", *PAIR, "--concurrency", "1", "--json").json["results"]["load"]
+    two = answered("estimate", *PAIR, "--concurrency", "1", "-dp", "2", "--json").json["results"]["load"]
+    assert two["request_rate"] == one["request_rate"]
+    assert two["output_tokens_per_s"] == one["output_tokens_per_s"]
+    page = answered("estimate", *PAIR, "--concurrency", "1", "-dp", "2").stdout
+    assert "under 1 user on 2 replicas" in page
+    assert "1 in flight on the busiest replica" in page
+    three = answered("estimate", *PAIR, "--concurrency", "3", "-dp", "2", "--json").json["results"]["load"]
+    busiest = answered("estimate", *PAIR, "--concurrency", "2", "--json").json["results"]["load"]
+    assert three["output_tokens_per_s"] == pytest.approx(3 / 2 * busiest["output_tokens_per_s"])
+
+
+def test_one_request_a_second_is_one():
+    assert "under 1 request/s " in answered("estimate", *PAIR, "--request-rate", "1").stdout
+
+
 def test_a_load_is_echoed_as_it_was_asked_for():
     asked = answered("estimate", *PAIR, "--concurrency", "4", "--json").json
     assert asked["inputs"]["concurrency"] == 4

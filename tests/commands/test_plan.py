@@ -127,6 +127,39 @@ def test_prefill_and_decode_apart():
     assert "disaggregated" not in answered(*ask, "--json").json["results"]
 
 
+def test_more_replicas_than_users_answer_nothing_more():
+    ask = (
+        "plan",
+        "llama-3.1-8b",
+        "--hardware",
+        "h100-sxm5-80gb",
+        "--concurrency",
+        "3",
+        "--maximise",
+        "throughput",
+        "--max-gpus",
+        "8",
+    )
+    answers = answered(*ask, "-tp", "1,2", "-pp", "1", "--json").json["results"]["answers"]
+    assert [(a["replicas"], a["tensor_parallel_size"]) for a in answers] == [(3, 2), (3, 1)]
+    for found in answers:  # each user gets a token a TPOT
+        assert found["output_tokens_per_s"] < 3 / found["tpot_s"]["expected"]
+
+
+def test_a_prompt_of_one_token_is_bound_like_any_step():
+    short = ("plan", "llama-3.1-8b", "--hardware", "h100-sxm5-80gb", "--request-rate", "1", "-i", "1", "--output-len", "1")
+    best = answered(*short, "--json").json["results"]["answers"][0]
+    assert (best["prefill_bound"], best["decode_bound"]) == ("memory", "memory")
+
+
+def test_a_request_longer_than_the_model_takes_is_told():
+    """The launch command would be refused."""
+    ask = ("plan", "llama-2-7b", "--hardware", "h100-sxm5-80gb", "--output-len", "96", "--json")
+    told = {n: {w["code"] for w in answered(*ask, "-i", n).json["warnings"]} for n in ("4000", "4001")}
+    assert "context_beyond_model" not in told["4000"]
+    assert "context_beyond_model" in told["4001"]
+
+
 def test_nothing_meets_it():
     outcome = run(*ASK, "--tpot-slo", "1us", "--ttft-slo", "1s", "--json")
     assert outcome.code == 1
@@ -224,3 +257,13 @@ def test_unknown_prices_warn_and_leave_the_rest():
     assert "price_unknown" in [w["code"] for w in outcome.json["warnings"]]
     both = answered("plan", "llama-3.1-8b", "--hardware", "l40s,mi300a", "--price", "mi300a=0.01", "--json").json["results"]
     assert both["answers"][0]["hardware"] == "mi300a"
+
+
+def test_all_devices_with_a_price_can_be_asked_for():
+    from calc.commands.plan import _devices
+
+    named = _devices(["rtx-4090", "priced", "l40s"], None)
+    assert named[0] == "rtx-4090"
+    assert len(named) == len(set(named)) > 10
+    assert "l40s" in named
+    assert "hardware priced" in run("plan", "llama-3.1-8b").stderr

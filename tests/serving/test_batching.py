@@ -47,6 +47,12 @@ def test_a_closed_set_of_users_waits_between_its_bounds(users, service, think):
         assert wait == pytest.approx(0, abs=1e-9 * (service + think))
 
 
+def test_users_who_come_together_wait_for_half_of_the_others():
+    assert batching.together_s(1, 4.0) == 0
+    waits = [n / 4.0 for n in range(9)]  # served one after another
+    assert batching.together_s(9, 4.0) == pytest.approx(sum(waits) / 9)
+
+
 def test_pipeline_pace_and_prompts():
     assert batching.stage_pace(61, 4) == pytest.approx(64 / 61)
     assert batching.stage_pace(80, 8) == 1

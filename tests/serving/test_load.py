@@ -91,6 +91,16 @@ def test_more_users_never_get_tokens_sooner():
         assert (np.diff([getattr(a.tpot_s, part) for a in found]) >= 0).all()
 
 
+def test_the_slow_end_of_users_is_that_of_all_at_once():
+    def slow(demand: Demand) -> float:
+        found = served_load(ONE, Workload(1, 700, 64), demand).answer.ttft_s
+        return found.high / found.expected
+
+    alone, spread, users = (slow(d) for d in (Demand(None, 1, 0.0), Demand(20.0, None, 0.0), Demand(None, 24, 0.0)))
+    assert users > 1.5 * alone  # half of the others' prompts come first
+    assert spread < users  # independent users do not come together
+
+
 @given(
     mean=st.floats(1e-3, 1), effect=st.floats(0.3, 1.5), alone=st.floats(1e-4, 1), floor=st.floats(1e-4, 1), best=st.floats(0.1, 1)
 )

@@ -21,7 +21,7 @@ from calc.serving.load.traffic import spread, uniform
 from calc.serving.plan.front import front
 from calc.serving.plan.reasons import cheaper_failures, concessions, nearest_misses
 from calc.serving.plan.search import Question, plan
-from calc.serving.plan.space import Space
+from calc.serving.plan.space import Space, splits
 from tests.serving.small_space import DEVICES, MODEL, SPACE, ask, brute_force
 from tests.support.profiles import device, loaded
 
@@ -252,3 +252,13 @@ def test_bill_is_split_without_loss():
     hourly = (tokens.input * 2.0 * 256 + tokens.output * 2.0 * 64) * 3600 / 1e6
     assert hourly == pytest.approx(best.usd_per_hour)
     assert tokens.output_all_in * 2.0 * 64 * 3600 / 1e6 == pytest.approx(best.usd_per_hour)
+
+
+def test_groups_of_ranks_stay_on_one_host_and_hosts_hold_as_many():
+    links = {"scale_up_name": "fabric", "scale_up_gb_per_s_per_direction": 100.0, "scale_up_domain_size": 8}
+    joined = device(links=links | {"scale_out_gb_per_s_per_direction_per_device": 50.0})
+    found = {(s.tensor, s.pipeline) for s in splits(Space(max_gpus=32), MODEL, joined)}
+    assert {(4, 1), (4, 2), (2, 6), (8, 2), (4, 4), (3, 4)} <= found
+    assert (4, 3) not in found  # with 6 ranks on each of two hosts, one group of 4 would lie on both
+    asked = Space(tensor=(4,), pipeline=(3,), max_gpus=32)
+    assert [(s.tensor, s.pipeline) for s in splits(asked, MODEL, joined)] == [(4, 3)]

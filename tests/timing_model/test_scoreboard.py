@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchmarks import speed
-from benchmarks.speed_model import spellings
+from benchmarks.speed_model import first_token, spellings
 from benchmarks.speed_model.cases import KINDS, build
 from benchmarks.speed_model.cross_validation import folds, predict
 from calc.operators.parameters import count_parameters
@@ -151,3 +151,14 @@ def test_a_file_of_records_can_be_named_and_cross_validated(tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert list(printed["overall"]) == ["bandwidth"]
     assert printed["overall"]["bandwidth"]["median_ape"] < 0.08
+
+
+def test_first_tokens_of_closed_loops_are_told_by_engine():
+    found = first_token.told(records())
+    assert found.keys() == {"vllm", "sglang", "tensorrt-llm"}
+    assert all(one.ratio > 0.5 for own in found.values() for one in own)  # none waits less than half of what is expected
+    assert all(one.held for engine in ("vllm", "tensorrt-llm") for one in found[engine])
+    said = first_token.section(records())
+    assert all(f"| {engine} | {len(own)} |" in said for engine, own in found.items())
+    overloaded = [dict(r, measured=r["measured"] | {"ttft_ms": 1e9}) for r in records() if r["measured"].get("ttft_ms")]
+    assert first_token.told(overloaded) == {}

@@ -15,7 +15,7 @@ from calc.serving.plan.apart import Apart
 from calc.serving.plan.front import Point, front
 from calc.serving.plan.reasons import Concession, Failure, cheaper_failures, compromise, concessions, fewest_gpus, nearest_misses
 from calc.serving.plan.search import Plan, Question
-from calc.units import format_bytes, format_number, format_seconds
+from calc.units import format_bytes, format_count, format_number, format_rate, format_seconds
 
 _OBJECTIVES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
 _LIMITS = _OBJECTIVES | {"kv_cache": "KV cache", "batch_limit": "sequences", "prefill": "prefill"}
@@ -34,6 +34,8 @@ _ORDER = {
 _UNKNOWN = "-"
 #: Digits that tell any two figures apart that a plan does.
 _MOST_DIGITS = 12
+#: How sure waits are (docs/accuracy-speed.md, time to first token under load).
+WAITS = "TTFT of a number of users: expected where they come by themselves, at its high end where all ask at once."
 COST = (
     "USD/Mtok charges the whole bill to the output tokens at this load, idle time included; in + out splits it by time: what prompts add "
     "to the steps is charged to the prompt tokens, cached ones included."
@@ -87,7 +89,7 @@ def label(option: Option, replicas: int = 1) -> str:
     formats += [str(inputs["engine"])] if inputs["engine"] != "vllm" else []
     memory = deployment.memory
     formats += [f"{memory.max_num_batched_tokens:,} tokens a step"] if memory.max_num_batched_tokens else []
-    formats += [f"at most {memory.max_num_seqs:,} sequences"] if memory.max_num_seqs else []
+    formats += [f"at most {format_count(memory.max_num_seqs, 'sequence')}"] if memory.max_num_seqs else []
     formats += [f"{option.draft.tokens} draft{'s' if option.draft.tokens > 1 else ''}"] if option.draft else []
     return many + str(inputs["hardware"]) + (", " + ", ".join(formats) if formats else "")
 
@@ -113,9 +115,9 @@ def asked(question: Question) -> str:
     traffic, demand = question.traffic, question.demand
     model = question.model.profile.name
     if demand.request_rate is not None:
-        load = f"{format_number(demand.request_rate, 3)} requests/s (headroom {demand.headroom:.0%})"
+        load = f"{format_rate(demand.request_rate)} (headroom {demand.headroom:.0%})"
     elif demand.concurrency is not None:
-        load = f"{demand.concurrency:,} user{'s' if demand.concurrency > 1 else ''} at once"
+        load = f"{format_count(demand.concurrency, 'user')} at once"
     else:
         load = "as many requests as possible"
     if len(traffic.requests) == 1:
@@ -136,6 +138,11 @@ def asked(question: Question) -> str:
 def money(value: float | None) -> str:
     """USD with two digits behind the point, three significant ones below a dollar."""
     return _UNKNOWN if value is None else f"{value:,.2f}" if 1 <= value < 1e9 else format_number(value, 3)
+
+
+def _in_flight(found: Answer) -> float:
+    """Requests in flight on all replicas: users are dealt out to them, and the busiest may have one more than others."""
+    return found.option.rules.demand.concurrency or found.replicas * found.in_flight
 
 
 def _answers(found: Plan) -> Table:
@@ -161,7 +168,7 @@ def _answers(found: Plan) -> Table:
                 money(tokens),
                 format_seconds(a.ttft_s.expected),
                 format_seconds(a.tpot_s.expected),
-                f"{format_number(a.replicas * a.in_flight, 3)} of {a.replicas * a.batch_limit:,}",
+                f"{format_number(_in_flight(a), 3)} of {a.replicas * a.batch_limit:,}",
                 f"{format_number(a.sustainable_rate, 3)}/s",
                 reason(a.limited_by, beyond=True),
             ]
@@ -208,7 +215,7 @@ def _details(found: Plan) -> Table:
         ["end to end", spread(best.e2e_s)],
         ["output tokens/s", f"{format_number(best.output_tokens_per_s, 4)} under this load"],
         ["bottleneck", f"decode {best.decode_bound}, prefill {best.prefill_bound}"],
-        ["memory", f"room for {best.option.room:,.0f} requests of mean length per replica"],
+        ["memory", f"room for {format_count(round(best.option.room), 'request')} of mean length per replica"],
     ]
     rows += _sold(found)
     if best.token_cost is not None and best.option.price is not None:
@@ -314,8 +321,10 @@ def _notes(found: Plan) -> list[str]:
     if found.answers:
         evidence = found.answers[0].tpot_s.evidence
         notes.append(f"Steady state of continuous batching; times: expected (low - high), evidence: {evidence}.")
+        if found.question.demand.closed:
+            notes.append(WAITS)
         if found.answers[0].token_cost is not None:
             notes.append(COST)
     counts = found.counts
-    notes.append(f"{counts.examined:,} deployments looked at, {counts.fit:,} fit, {counts.meet:,} meet everything.")
+    notes.append(f"{format_count(counts.examined, 'deployment')} looked at, {counts.fit:,} fit, {counts.meet:,} meet everything.")
     return notes

@@ -78,7 +78,7 @@ def plan_schema(time_range: Schema) -> Schema:
         "tpot_s": time_range | {"description": "Mean step of the steady state, prompts of other requests included."},
         "e2e_s": time_range | {"description": "End to end of the judged request: TTFT + (output - 1) x TPOT."},
         "longest_step_s": _number("The largest gap between two tokens: a step with a chunk of another's prompt."),
-        "in_flight_per_replica": _number("Requests whose prompt or decode steps run under the load; of a number of users all."),
+        "in_flight_per_replica": _number("Requests whose prompt or decode steps run under the load; of users all of the busiest replica."),
         "max_num_seqs": {"type": "integer", "description": "Most requests at once at which the objectives hold."},
         "request_rate": _number("Requests per second: the load asked for, or what the users make of it."),
         "sustainable_request_rate": _number("Requests per second of all replicas within the objectives."),

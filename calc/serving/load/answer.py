@@ -11,12 +11,13 @@ from calc.serving.deployment import Deployment
 from calc.serving.load.objectives import Shortfall
 from calc.serving.load.option import Option
 from calc.timing.step_time import Range
+from calc.units import format_number, format_seconds
 
 
 @dataclass(frozen=True)
 class Answer:
     """A deployment that meets everything: ``replicas`` of an option, each with ``in_flight`` requests under the demand: those whose
-    prompt or decode steps run, of a fixed number of users all.
+    prompt or decode steps run; of a fixed number of users all of the busiest replica.
 
     ``batch_limit`` is the most requests at once at which the objectives hold, ``sustainable_rate`` (requests/s, all replicas) what it
     carries there; ``limited_by`` says what fails one step further. ``longest_step_s`` is the largest gap between two tokens: a step with
@@ -41,6 +42,10 @@ class Answer:
     decode_bound: str
     prefill_bound: str
 
+    def __repr__(self) -> str:
+        times = f"TTFT {format_seconds(self.ttft_s.expected)}, TPOT {format_seconds(self.tpot_s.expected)}"
+        return f"<Answer: {self.replicas} x {self.deployment!r}, {times}, {format_number(self.request_rate)} requests/s>"
+
     @property
     def deployment(self) -> Deployment:
         """The deployment of one replica."""
@@ -55,10 +60,11 @@ class Answer:
 def answer(option: Option, replicas: int) -> Answer:
     """Everything about ``replicas`` of an option under the demand, at its very load."""
     option = option.at_rate(replicas)
-    at, best = option.index(replicas), option.best
+    at, best, rate = option.index(replicas), option.best, option.rate(replicas)
     assert at is not None
     assert best is not None
-    demand, traffic, load = option.rules.demand, option.rules.traffic, option.load
+    assert rate is not None
+    traffic, load = option.rules.traffic, option.load
     judged = Range.PARTS.index(option.rules.part)
     ends = [option.replica.at(part, load.rate) for part in Range.PARTS]
 
@@ -69,13 +75,13 @@ def answer(option: Option, replicas: int) -> Answer:
         floor, low, expected, high = [*list(below)[:0:-1], *above]
         return Range(floor, low, expected, high, option.replica.step_s.evidence)
 
-    rate = demand.request_rate if demand.request_rate is not None else replicas * float(load.rate[at])
     output = rate * traffic.mean_output
     gpus, price, tdp = replicas * option.ranks, option.price, option.deployment.hardware.profile.tdp_w
     usd = cost.usd_per_hour(price, gpus) if price else None
     share = float(load.prefill_share[at])
     decode, mixed = ({k: float(v[at]) for k, v in shares.items()} for shares in option.replica.bounds)
     added = {k: mixed[k] - decode[k] for k in mixed}
+    prompt = added if max(added.values()) > 0 else mixed  # a prompt of one token is a step like any other
     return Answer(
         option=option,
         replicas=replicas,
@@ -93,5 +99,5 @@ def answer(option: Option, replicas: int) -> Answer:
         joules_per_output_token=cost.joules_per_token(tdp, gpus, output) if tdp else None,
         limited_by=option.limited_by(),
         decode_bound=max(decode, key=lambda k: decode[k]),
-        prefill_bound=max(added, key=lambda k: added[k]),
+        prefill_bound=max(prompt, key=lambda k: prompt[k]),
     )

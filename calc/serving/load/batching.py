@@ -114,6 +114,12 @@ def closed_queue_s(users: Number, limit: Number, think_s: Number) -> Number:
     return maximum(residence - service, 0.0)
 
 
+@formula("(users - 1) / (2 * limit)")
+def together_s(users: Number, limit: Number) -> Number:
+    """Mean wait for prefill of ``users`` who ask at the same moment: for half of the others' prompts."""
+    return (users - 1) / (2 * limit)
+
+
 @formula("ceil(layers / stages) * stages / layers")
 def stage_pace(layers: int, stages: int) -> float:
     """How much the largest pipeline stage slows the pipe down: its layers over the mean."""

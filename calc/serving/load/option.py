@@ -46,6 +46,9 @@ class Option:
     draft: Draft | None = None
     further: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Option: {self.deployment!r}>"
+
     @property
     def ranks(self) -> int:
         """GPUs of a replica."""
@@ -131,6 +134,15 @@ class Option:
             return self.best
         at = int(np.searchsorted(self.replica.in_flight, demand.users(replicas)))
         return at if demand.users(replicas) <= self.limit and bool(self.meets[at]) else None
+
+    def rate(self, replicas: int) -> float | None:
+        """Requests/s that ``replicas`` of it answer under the demand; None where they do not carry it. A number of users that does not
+        divide by the replicas is taken to be as slow everywhere as on the busiest one: more replicas than users answer nothing more."""
+        demand, at = self.rules.demand, self.index(replicas)
+        if at is None or demand.request_rate is not None:
+            return None if at is None else demand.request_rate
+        busy = replicas if demand.concurrency is None else demand.concurrency / demand.users(replicas)
+        return busy * float(self.load.rate[at])
 
     def at_rate(self, replicas: int) -> Option:
         """The option with the very load among its points at which ``replicas`` of it carry a stated rate: rungs of the ladder carry

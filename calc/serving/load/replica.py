@@ -95,6 +95,8 @@ class Replica:
             rest = batching.residual_s(decode, mixed, share, 1 - 1 / users)
             mean_own = self._prompt_s(mixed, full, self.mean)
             first = rest + self._closed_queue_s(limit, decoding_s, rest + mean_own)
+            if part == "high":  # all ask at once, as a benchmark lets them
+                first = np.maximum(first, batching.together_s(users, limit))
             rate = users / (first + mean_own + decoding_s)
         else:
             rate = np.minimum(np.minimum(batching.request_rate(users, self.steps, step), limit), arriving)

@@ -71,9 +71,9 @@ class Counts:
 class Plan:
     """Every option that was looked at, and the best answers (best first; none: nothing meets the objectives)."""
 
-    question: Question
+    question: Question = field(repr=False)
     answers: tuple[Answer, ...]
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] = field(repr=False)
     counts: Counts
     warnings: Warnings
 
@@ -102,6 +102,7 @@ def plan(question: Question, progress: Callable[[], None] = lambda: None) -> Pla
     if answers:
         first = answers[0]
         warnings += [*first.deployment.warnings, *first.option.held.warnings, *_rank_warnings(first)]
+        warnings += first.deployment.beyond_model(question.traffic.longest)
         warnings += extrapolation.warnings(_operators(first, question.traffic), first.deployment.efficiency)
     return Plan(question, tuple(answers), tuple(options), counts, tuple(dict.fromkeys(warnings)))
 
@@ -161,7 +162,7 @@ def _key(option: Option, replicas: int, goal: GoalName) -> tuple[float, ...]:
     tpot = float(option.load.tpot_s[at])
     figure = {"cost": usd, "gpus": float(gpus), "tpot": tpot, "ttft": float(option.load.ttft_s[at])}.get(goal)
     if figure is None:
-        figure = -replicas * (float(option.load.rate[at]) if option.rules.demand.closed else option.most_rate)
+        figure = -((option.rate(replicas) or 0.0) if option.rules.demand.closed else replicas * option.most_rate)
     return figure, usd, float(instances.paid_gpus(option, gpus)), tpot
 
 
@@ -226,8 +227,9 @@ def _priced(question: Question, warnings: list[tuple[str, str]]) -> list[tuple[L
     ]
     providers = {h.profile.id: _provider(h.profile, price) for h, price in found if price}
     if len(set(providers.values())) > 1:
-        each = ", ".join(f"{name} of {provider}" for name, provider in providers.items())
-        warnings.append(("prices_differ", f"prices come from different providers: {each}; --price sets what you are offered"))
+        sold = {p: ", ".join(name for name, other in providers.items() if other == p) for p in providers.values()}
+        each = "; ".join(f"{names} ({provider})" for provider, names in sold.items())
+        warnings.append(("prices_differ", f"prices come from different providers: {each}. --price sets what you are offered"))
     return found
 
 

@@ -89,6 +89,8 @@ def _grouped(space: Space, model: ModelProfile, hardware: HardwareProfile, *, ha
             ranks = tensor * pipeline
             if ranks > space.max_gpus or pipeline > model.num_hidden_layers or (ranks > within and not beyond):
                 continue
+            if not (space.tensor and space.pipeline) and not _on_even_hosts(tensor, ranks, within):
+                continue
             if space.base.enable_expert_parallel or not has_experts or tensor == 1:
                 yield Split(tensor, pipeline, 1, space.base.enable_expert_parallel)
             else:
@@ -108,6 +110,12 @@ def _wide(space: Space, model: ModelProfile, hardware: HardwareProfile, experts:
                 ranks = stage * pipeline
                 if ranks <= space.max_gpus and pipeline <= model.num_hidden_layers and (ranks <= within or beyond):
                     yield Split(tensor, pipeline, data, True)
+
+
+def _on_even_hosts(tensor: int, ranks: int, within: int) -> bool:
+    """Whether the ranks fall on hosts evenly, as engines start them, with no tensor-parallel group on two of them."""
+    hosts = -(-ranks // within)
+    return ranks % hosts == 0 and (hosts == 1 or ranks // hosts % tensor == 0)
 
 
 def _has_network(hardware: HardwareProfile) -> bool:
