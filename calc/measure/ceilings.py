@@ -20,7 +20,7 @@ from calc.measure.sampling import StopRule
 from calc.timing.roofline import Ceilings
 
 #: Classes that mostly read weights or KV; the rest reads and writes like a copy.
-_READING = ("gemm", "attention")
+_READING = ("gemm", "experts", "attention")
 #: Products in a plain type, in the two thermal states, and in each quantised type.
 _PRODUCTS = ("matmul", *thermal.NAMES, "matmul_fp8", "matmul_int8")
 _TRAFFIC = ("read", "read_sum", "write", "copy", "host_to_device", "device_to_host")
@@ -196,18 +196,32 @@ def as_roofline(ceilings: Iterable[Ceiling], op_class: str, launches: int = 1, *
     """Ceilings for the prediction of one operator class: the matrix-vector rate for what reads weights or KV, the copy rate for the
     rest, and the cost of ``launches`` launches. ``pick`` is value, low or high (ends of the interval). None while one is unknown."""
     by_name = {c.name: c for c in ceilings}
-    matmul, read, copy = (by_name.get(n) for n in ("matmul", "read", "copy"))
-    products = [c for n, c in by_name.items() if n in _PRODUCTS and n not in thermal.NAMES]
-    traffic = read if op_class in _READING else copy or read
-    if matmul is None or traffic is None:
+    traffic, launch = _traffic(by_name, op_class), by_name.get("launch")
+    if "matmul" not in by_name or traffic is None:
         return None
-    launch = by_name.get("launch")
     return Ceilings(
         name="measured here",
-        peaks={c.dtype: _picked(c, pick) for c in products},
+        peaks={dtype: _picked(c, pick) for dtype, c in _products(by_name).items()},
         bandwidth=_picked(traffic, pick),
         launch_s=launches * launch.value if launch else 0.0,
     )
+
+
+def are_reliable(ceilings: Iterable[Ceiling], op_class: str, dtype: str) -> bool:
+    """Whether none of the ceilings that the prediction of an operator rests on is unreliable."""
+    by_name = {c.name: c for c in ceilings}
+    used = (_products(by_name).get(dtype), _traffic(by_name, op_class), by_name.get("launch"))
+    return all(c is None or c.status != "unreliable" for c in used)
+
+
+def _products(by_name: dict[str, Ceiling]) -> dict[str, Ceiling]:
+    """Matrix products by type, without the thermal states of the plain one."""
+    return {c.dtype: c for name, c in by_name.items() if name in _PRODUCTS and name not in thermal.NAMES}
+
+
+def _traffic(by_name: dict[str, Ceiling], op_class: str) -> Ceiling | None:
+    read, copy = by_name.get("read"), by_name.get("copy")
+    return read if op_class in _READING else copy or read
 
 
 def as_floor(ceilings: Iterable[Ceiling]) -> Ceilings | None:

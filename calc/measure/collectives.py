@@ -26,6 +26,7 @@ from calc.measure import run_file, run_reader
 from calc.measure.fitting import link_law
 from calc.measure.kernels.torch_module import require_torch
 from calc.measure.statistics import log_interval, median
+from calc.operators.operator import sent_share
 
 SCHEMA = "roofcast.collectives/1"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send")
@@ -38,17 +39,10 @@ BYTES_ARE = {
     "send": "per rank",
 }
 #: Products whose partial sums the ranks add up (calc.operators names them so).
-ROW_PARALLEL = ("o_proj", "down_proj")
+ROW_PARALLEL = ("o_proj", "out_proj", "output", "down_proj")
 _ROUNDS, _SAMPLES = 5, 7
 _BLOCK_S = 1e-3
 _ELEMENT_BYTES = 2
-
-
-def bus_factor(kind: str, ranks: int) -> float:
-    """Share of the bytes that cross a link of each rank."""
-    if kind == "all-reduce":
-        return 2 * (ranks - 1) / ranks
-    return 1.0 if kind == "send" else (ranks - 1) / ranks
 
 
 def sizes(largest: int, messages: Iterable[int] = ()) -> list[int]:
@@ -77,6 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if "RANK" not in os.environ:
         print("error: start it with torchrun --standalone --nproc-per-node N -m calc.measure.collectives", file=sys.stderr)
+        return 2
+    if os.environ.get("WORLD_SIZE") == "1":  # a message to nobody would wait for ever
+        print("error: one process has nobody to send to: give torchrun --nproc-per-node 2 or more", file=sys.stderr)
         return 2
     first = int(os.environ["RANK"]) == 0
     try:
@@ -172,7 +169,7 @@ def _case(torch: Any, kind: str, size: int, device: str, rounds: int) -> dict[st
         "round_values_s": values,
         "repeats_per_sample": repeats,
         "algbw_bytes_per_s": rate,
-        "busbw_bytes_per_s": rate * bus_factor(kind, ranks),
+        "busbw_bytes_per_s": rate * sent_share(kind, ranks),
         "failure": None,
     }
 
@@ -202,7 +199,7 @@ def _call(torch: Any, kind: str, elements: int, device: str) -> Callable[[], Any
     return send
 
 
-def _wall_sample(torch: Any, call: Callable[[], Any], repeats: int) -> float:
+def _wall_sample(_torch: Any, call: Callable[[], Any], repeats: int) -> float:
     start = time.perf_counter_ns()
     for _ in range(repeats):
         call()

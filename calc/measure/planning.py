@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from calc.measure.records import Notice
 from calc.measure.rounds import FEWEST_SAMPLES, State
 from calc.measure.sampling import StopRule
-from calc.units import format_seconds
+from calc.units import format_count, format_seconds
 
 _FEWEST_ROUNDS = 3  # below it there is no interval
 
@@ -27,11 +27,13 @@ def plan(cases: list[State], ceilings: list[State], wanted: int, rule: StopRule,
     states = ceilings + cases
     rounds, samples = affordable_rounds(states, wanted, left_s)
     expected_s = estimated_s(states, rounds, samples, rule, left_s)
-    line = f"{len(cases)} cases and {len(ceilings)} ceilings in {rounds} rounds: about {format_seconds(expected_s)}"
+    work = f"{format_count(len(cases), 'case')} and {format_count(len(ceilings), 'ceiling')} in {format_count(rounds, 'round')}"
+    line = f"{work}: about {format_seconds(expected_s)}"
     if left_s > 0 and expected_s <= left_s + 1:
         allowed = f" (the budget allows {rounds} of {wanted} rounds)" if rounds < wanted else ""
         return Plan(rounds, samples, line + allowed, None)
-    line += f", more than the {format_seconds(max(0.0, left_s))} left: what no round reaches keeps its first timing"
+    left = f"more than the {format_seconds(left_s)} left" if left_s > 0 else "and no time is left"
+    line += f", {left}: what no round reaches keeps its first timing"
     helps = "--only is in use already, so give it a larger --budget or a shorter --input-len"
     if not narrowed:
         helps = "narrow the run with --only, or give it a larger --budget"
@@ -56,5 +58,5 @@ def estimated_s(states: list[State], rounds: int, samples: int, rule: StopRule, 
     """Seconds that the rounds will take: noise may prolong them up to the budget, coverage beyond it."""
     living = [s for s in states if s.in_rounds]
     least = rounds * sum(s.least_s(samples) for s in living)
-    need = sum(s.need_s(rule) for s in living) + (rounds - 1) * sum(s.need_s(rule) - (0.0 if s.warm else 0.2) for s in living)
+    need = sum(s.need_s(rule) for s in living) + (rounds - 1) * sum(s.need_s(rule, warm=True) for s in living)
     return max(least, min(left_s, need))

@@ -68,5 +68,4 @@ def datasheet_record(hardware: HardwareProfile) -> dict[str, Any]:
         "name": hardware.name,
         "peak_flops_per_s": dict(rates.peaks),
         "bandwidth_bytes_per_s": rates.bandwidth,
-        "memory_bytes": hardware.memory_capacity_gb * 1e9 if hardware.memory_capacity_gb else None,
     }

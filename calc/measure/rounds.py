@@ -12,7 +12,7 @@ from calc.measure.device.monitor import WAITED_SHARE, Monitor, Reading, waited_s
 from calc.measure.progress import CaseProgress, Progress, ProgressEvent
 from calc.measure.records import CaseResult, Round
 from calc.measure.runner import Clock, NotAvailable, OutOfMemory, Runner, Setup, Timed
-from calc.measure.sampling import StopRule, Visit, sample_case, warm_up
+from calc.measure.sampling import WARM_UP_S, StopRule, Visit, sample_case, warm_up
 from calc.measure.timers import BLOCK_S
 from calc.measure.verdicts import conclude, failed
 from calc.units import format_seconds
@@ -49,10 +49,11 @@ class State:
         """The rounds, or the first timing where there is none and nothing failed."""
         return self.rounds or ([self.first] if self.first is not None and self.failure is None else [])
 
-    def need_s(self, rule: StopRule) -> float:
-        """Seconds that a round takes when the stop rule is met without trouble."""
+    def need_s(self, rule: StopRule, *, warm: bool | None = None) -> float:
+        """Seconds that a round takes when the stop rule is met without trouble; ``warm`` None: as the case is now."""
         sample_s = max(self.call_s, BLOCK_S)
-        return min(rule.max_time_s, max(rule.min_samples * sample_s, rule.min_time_s)) + (0.0 if self.warm else 0.2)
+        is_warm = self.warm if warm is None else warm
+        return min(rule.max_time_s, max(rule.min_samples * sample_s, rule.min_time_s)) + (0.0 if is_warm else WARM_UP_S)
 
     def least_s(self, samples: int) -> float:
         """Seconds that a round with so many samples takes, and a call to warm up."""

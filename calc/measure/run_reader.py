@@ -202,9 +202,6 @@ def _contradiction(one: _Timed) -> str | None:
     """A place and what is wrong there; None for a case whose parts agree."""
     if not (one.flops > 0 or one.bytes > 0):
         return "bytes: neither FLOP nor bytes"
-    for name in ("flops", "bytes"):
-        if not math.isfinite(getattr(one, name)):
-            return f"{name}: not a finite number"
     for index, taken in enumerate(one.rounds):
         samples = taken.samples_s if taken.quiet else taken.samples_s + taken.preempted_s
         if not samples or not math.isclose(median(samples), taken.median_s, rel_tol=_SLACK):
@@ -213,7 +210,7 @@ def _contradiction(one: _Timed) -> str | None:
         return "time_s: a failed case has none, and no other lacks one"
     if one.time_s is None:
         return None
-    if one.time_s is not None and not any(math.isclose(one.time_s, value, rel_tol=_SLACK) for value in _values(one)):
+    if not any(math.isclose(one.time_s, value, rel_tol=_SLACK) for value in _values(one)):
         return "time_s: not the geometric mean of its rounds"
     if one.interval_s and not one.interval_s[0] <= one.time_s <= one.interval_s[1]:
         return "interval_s: does not hold the time"

@@ -11,6 +11,7 @@ from calc.measure.records import Round
 from calc.measure.runner import Clock, Timed
 from calc.measure.statistics import Running, median
 
+WARM_UP_S, _WARM_UP_CALLS, _LONGEST_WARM_UP_S = 0.2, 10, 2.0
 BATCH_S = 0.05  # the monitor, the stop rule and Ctrl-C are looked at this often
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 _LONGEST_STRETCH = 8  # times the usual calls per sample, where the device stays idle
@@ -100,17 +101,17 @@ class Visit:
 def warm_up(timed: Timed, clock: Clock, limit_s: float) -> float:
     """Run until steady: at least 200 ms and 10 calls, then until two successive window medians differ by less than 1 %, at most 2 s
     or ``limit_s``. Returns seconds per call of the fastest window. First calls load libraries, pick algorithms and raise clocks."""
-    limit = min(2.0, limit_s)
+    limit = min(_LONGEST_WARM_UP_S, limit_s)
     start, calls, last, best = clock.now(), 0, None, math.inf
     call_s = timed.sample(1, 1)[0]
     while True:
-        count = max(1, min(10, int(BATCH_S / max(call_s, 1e-9))))
+        count = max(1, min(_WARM_UP_CALLS, int(BATCH_S / max(call_s, 1e-9))))
         window = median(timed.sample(1, count))
         calls += count
         best = min(best, window)
         elapsed = clock.now() - start
         steady = last is not None and abs(window - last) < 0.01 * last
-        if elapsed >= limit or (elapsed >= 0.2 and calls >= 10 and steady):
+        if elapsed >= limit or (elapsed >= WARM_UP_S and calls >= _WARM_UP_CALLS and steady):
             return best
         last = call_s = window
 

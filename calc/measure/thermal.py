@@ -30,6 +30,8 @@ def states(bench: Bench, best: State, limit_s: float) -> list[State]:
             made[name].failure = NO_TIME
     timed = bench.open(best) if wanted else None
     if timed is None:
+        for name in wanted:
+            made[name].failure = best.failure
         return list(made.values())
     turns = min(_TURNS, int(limit_s // (sustained_s + (burst_s if len(wanted) > 1 else 0.0))))
     try:

@@ -10,6 +10,7 @@ from calc.measure.cases.operators import Case
 from calc.measure.records import CaseResult, Notice, Round
 from calc.measure.runner import Setup
 from calc.measure.statistics import log_interval, median, median_interval, quantile
+from calc.units import format_count
 
 _LABELLED = 0.5  # of the looks
 _ENERGY_WINDOW_S = 0.5  # the counter is refreshed too seldom for less
@@ -43,7 +44,7 @@ def conclude(
         cause = "the budget allows no more; use a larger --budget" + ("" if narrowed else " or --only")
         if len(used) < planned_rounds:
             cause = "Ctrl-C, a neighbour or the end of the budget took the others"
-        found.append(Notice("W_FEW_ROUNDS", f"{len(used)} round(s), so there is no interval: {cause}"))
+        found.append(Notice("W_FEW_ROUNDS", f"{format_count(len(used), 'round')}, so there is no interval: {cause}"))
     clocks = [r.sm_clock_hz for r in used if r.sm_clock_hz]
     return CaseResult(
         case,

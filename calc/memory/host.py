@@ -29,6 +29,8 @@ def check(engine: str, options: MemoryOptions) -> None:
     if options.gpu_layers is not None and engine not in LAYERWISE:
         other = "--cpu-offload-gb leaves weights in host memory" if engine in STREAMING else "choose --engine llama.cpp"
         raise UsageError(f"{engine} has no --n-gpu-layers", other)
+    if options.gpu_experts is not None and engine not in (*STREAMING, *LAYERWISE):
+        raise UsageError(f"{engine} has no --gpu-experts", "choose llama.cpp, or sglang with KTransformers")
 
 
 def layer_bytes(parts: dict[str, int]) -> int:

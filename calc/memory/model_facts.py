@@ -60,6 +60,8 @@ def describe(model: ModelProfile, quantization: str | None, kv_cache: str, conte
     )
     cache = rank_caches(model, Sharding(), numbers)[0]
     length = context or model.max_position_embeddings or 4096
+    # Engines keep index keys in fp8; published figures of a 16-bit cache count them in 16 bit.
+    wider = index_keys_in_16bit(model, cache) if numbers.keys.name in ("bf16", "fp16") else 0
     warnings: tuple[tuple[str, str], ...] = ()
     if quantization is not None and weight_format(quantization).approximate:
         warnings = (("approximate_format", f"{quantization} is a mix of types by tensor: its average bits are used"),)
@@ -69,11 +71,11 @@ def describe(model: ModelProfile, quantization: str | None, kv_cache: str, conte
         count_parameters(model, numbers),
         [_layer_row(model, name, count) for name, count in model.layer_counts().items()],
         cache,
-        cache.bytes_per_token + (index_keys_in_16bit(model, cache) if numbers.keys.name in ("bf16", "fp16") else 0),
+        cache.bytes_per_token + wider,
         cache.window_bytes_max,
         cache.state_bytes,
         length,
-        float(cache.ideal_bytes(length)),
+        float(cache.ideal_bytes(length)) + wider * length,
         model.parameters.total,
         quantization or model.storage.format_name,
         warnings,

@@ -56,7 +56,7 @@ def stage_weights(
     held = list(parameters.layer_weights(model, names, tensor, sharding.expert_ranks))
     if stage == 0:
         held += [Held("embedding", w, 1) for w in embedding.embedding_weights(model, tensor)]
-        held += [_tower(h, tensor) for h in parameters.model_extras(model)]
+        held += [_tower(h, tensor) for h in parameters.model_extras(model, tensor)]
     if stage == last:
         held += [Held(w.role, w, 1) for w in embedding.head_weights(model, tensor) if w.is_held or sharding.pipeline > 1]
         if drafting:
@@ -130,8 +130,10 @@ def adapter_bytes(held: list[Held], slots: int, rank: int) -> int:
     for item in held:
         weight: Weight = item.weight
         if weight.role in _ADAPTED and not weight.vector:
-            width = weight.d_out if weight.role == "lm_head" else _FUSED.get(weight.name, 1) * weight.d_in + weight.d_out
-            elements += item.count * weight.copies * (weight.d_out if weight.role == "embedding" else width)
+            width = weight.d_out
+            if weight.role not in ("embedding", "lm_head"):
+                width += _FUSED.get(weight.name, 1) * weight.d_in
+            elements += item.count * weight.copies * width
     return 2 * slots * rank * elements
 
 

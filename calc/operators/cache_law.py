@@ -14,9 +14,8 @@ class CacheLaw:
 
     ``key_vectors`` and ``value_vectors`` are (count, width) per stored token. ``limit`` bounds the stored tokens (window, chunk);
     ``fixed_tokens`` are stored whatever the context (encoder positions); ``extra_bytes_per_token`` has a format of its own (indexer
-    keys). ``state_elements`` and ``convolution_elements`` are constant per sequence. ``replicated`` says that every tensor-parallel
-    rank holds the same bytes. ``kind`` groups layers for engines that pool caches by kind: full, sliding, chunked, latent,
-    compressed, cross, state.
+    keys). ``state_elements`` and ``convolution_elements`` are constant per sequence. ``kind`` groups layers for engines that pool
+    caches by kind: full, sliding, chunked, latent, compressed, cross, state.
     """
 
     kind: str
@@ -29,7 +28,6 @@ class CacheLaw:
     state_elements: int = 0
     convolution_elements: int = 0
     full_state_precision: bool = False  # the state is fp32 whatever the cache dtype asks
-    replicated: bool = False
 
     def token_bytes(self, keys: CacheFormat, values: CacheFormat) -> float:
         """Bytes of one stored token."""

@@ -66,7 +66,7 @@ def cache_law(mixer: CompressedAttention, hidden_size: int, tensor: int) -> tupl
     The compressor's running block (a few vectors per sequence) is not counted.
     """
     vectors = ((1, mixer.head_dim),)
-    window = CacheLaw("sliding", vectors, limit=mixer.window, replicated=True)
+    window = CacheLaw("sliding", vectors, limit=mixer.window)
     if not compresses(mixer):
         return (window,)
     entries = CacheLaw(
@@ -74,7 +74,6 @@ def cache_law(mixer: CompressedAttention, hidden_size: int, tensor: int) -> tupl
         vectors,
         tokens_per_entry=mixer.ratio,
         extra_bytes_per_token=lightning.key_bytes(mixer.indexer),
-        replicated=True,
     )
     return window, entries
 

@@ -9,7 +9,7 @@ from calc.operators.weight import Weight, vector
 from calc.profiles.model import DenseFeedForward
 
 
-def weights(part: DenseFeedForward, hidden_size: int, tensor: int, role: str = "feed_forward") -> list[Weight]:
+def weights(part: DenseFeedForward, hidden_size: int, tensor: int) -> list[Weight]:
     """Weight tensors of one rank: up projections by columns, down projection by rows."""
     return matrices(
         part.input_size or hidden_size,
@@ -17,7 +17,7 @@ def weights(part: DenseFeedForward, hidden_size: int, tensor: int, role: str = "
         split_columns(part.intermediate_size, tensor),
         gated=part.gated,
         bias=part.bias,
-        role=role,
+        role="feed_forward",
     ) + ([vector("activation_scalars", part.scalars)] if part.scalars else [])
 
 

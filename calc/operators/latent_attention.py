@@ -52,7 +52,6 @@ def cache_law(mixer: LatentAttention, hidden_size: int, tensor: int) -> CacheLaw
         (latent,),
         limit=mixer.window,
         extra_bytes_per_token=lightning.key_bytes(mixer.indexer),
-        replicated=True,
     )
 
 

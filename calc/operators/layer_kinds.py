@@ -40,8 +40,6 @@ FEED_FORWARD_MODULES = {
     "ChannelMixing": "rwkv",
     "Experts": "experts",
 }
-#: Mixers whose state is as wide as the model: their cache law depends on hidden_size.
-HIDDEN_WIDE = ("Rwkv", "ShortConvolution")
 
 
 class MixerModule(Protocol):
@@ -111,12 +109,10 @@ def extra_weight(extra: Extra) -> Weight:
     return Weight(extra.name, "extras", 1, extra.elements, vector=True, use="table" if extra.kind == "table" else "own")
 
 
-def cache_laws(kind: LayerKind, tensor: int, hidden_size: int | None = None) -> list[CacheLaw]:
-    """Cache laws of the mixers of one layer on one rank. Kinds whose state is as wide as the model need ``hidden_size``."""
+def cache_laws(kind: LayerKind, tensor: int, hidden_size: int) -> list[CacheLaw]:
+    """Cache laws of the mixers of one layer on one rank."""
     found: list[CacheLaw] = []
     for mixer in kind.mixers:
-        if hidden_size is None and type(mixer).__name__ in HIDDEN_WIDE:
-            raise ValueError(f"the cache law of {type(mixer).__name__} needs hidden_size")
-        law = mixer_module(mixer).cache_law(mixer, hidden_size or 0, tensor)
+        law = mixer_module(mixer).cache_law(mixer, hidden_size, tensor)
         found += [law] if isinstance(law, CacheLaw) else law or []
     return found

@@ -8,6 +8,12 @@ from calc.arrays import Number
 from calc.operators.token_copies import TokenCopies
 
 
+def sent_share(kind: str, ranks: int) -> float:
+    """Share of a collective's message that each rank sends (ring or direct algorithms; Thakur et al. 2005): the bus factor of nccl-tests
+    (doc/PERFORMANCE.md)."""
+    return {"all-reduce": 2 * (ranks - 1) / ranks, "send": 1.0}.get(kind, (ranks - 1) / ranks)
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A message between ranks: ``message_bytes`` is the tensor that every rank holds or receives in full; in an all-to-all, all that a
@@ -20,10 +26,8 @@ class Collective:
 
     @property
     def bytes_per_rank(self) -> Number:
-        """Bytes that each rank sends (ring or direct algorithms; Thakur et al. 2005)."""
-        n = self.ranks
-        factor = {"all-reduce": 2 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
-        return self.message_bytes * factor
+        """Bytes that each rank sends."""
+        return self.message_bytes * sent_share(self.kind, self.ranks)
 
 
 @dataclass(frozen=True, slots=True)

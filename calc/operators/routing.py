@@ -7,18 +7,17 @@ from functools import lru_cache
 from calc.arrays import Number, power
 
 
-def distinct_experts(num_experts: int, per_token: float, tokens: Number, skew: float = 0.0, correlation: float = 0.0) -> Number:
+def distinct_experts(num_experts: int, per_token: float, tokens: Number, skew: float = 0.0) -> Number:
     """Expected number of different experts that ``tokens`` tokens hit, each choosing ``per_token`` of ``num_experts``.
 
-    Uniform and independent: E (1 - (1 - k/E)^T). ``skew`` is a Zipf exponent of expert popularity; ``correlation`` in [0, 1] says
-    how far the tokens of a step share experts (it shrinks T to 1 + (T - 1)(1 - correlation)). Both are modelling assumptions.
+    Tokens choose independently: E (1 - (1 - k/E)^T) where all experts are as likely; ``skew`` is a Zipf exponent of their popularity.
+    Both are modelling assumptions.
     """
-    independent = tokens if not correlation else 1 + (tokens - 1) * (1 - correlation)
     if not skew:
-        return num_experts * (1 - power(1 - per_token / num_experts, independent))
+        return num_experts * (1 - power(1 - per_token / num_experts, tokens))
     found: Number = 0
     for share in inclusion_probabilities(num_experts, per_token, skew):
-        found = found + 1 - power(1 - share, independent)
+        found = found + 1 - power(1 - share, tokens)
     return found
 
 

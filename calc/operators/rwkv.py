@@ -61,7 +61,7 @@ def _channel_weights(part: ChannelMixing, hidden_size: int, tensor: int) -> list
 
 def cache_law(mixer: Rwkv, hidden_size: int, tensor: int) -> CacheLaw:
     """A square state per head, split; the last token before time mixing and before channel mixing, whole on every rank."""
-    return recurrent.state_law(local_width(mixer, tensor) * mixer.head_dim, 2 * (hidden_size or mixer.attention_size))
+    return recurrent.state_law(local_width(mixer, tensor) * mixer.head_dim, 2 * hidden_size)
 
 
 def operators(mixer: Rwkv | ChannelMixing, ctx: LayerContext) -> list[Operator]:

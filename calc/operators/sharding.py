@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calc.errors import UsageError
+from calc.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def deal_out(num_experts: int, ranks: int) -> int:
     if num_experts % ranks:
         fitting = ", ".join(map(str, divisors(num_experts, 512)))
         raise UsageError(
-            f"{num_experts} experts cannot be dealt out evenly to {ranks} ranks (tensor x data parallel size)",
+            f"{format_count(num_experts, 'expert')} cannot be dealt out evenly to {ranks} ranks (tensor x data parallel size)",
             f"products that divide them: {fitting}",
         )
     return num_experts // ranks

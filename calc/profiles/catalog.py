@@ -36,6 +36,9 @@ class Loaded(Generic[P]):
     sha256: str
     notices: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -215,7 +218,26 @@ def _find_in_files(name: str, kind: Kind, profiles_dir: str | None) -> tuple[Ent
     ids = {e.id for e in entries_found} | ({stem(e.id) for e in entries_found} if kind == "model" else set())
     known = ids | {n for e in entries_found for n in e.names}
     listing = f"`roofcast {'models' if kind == 'model' else 'hardware'} list` shows all"
-    raise UnknownNameError(f"unknown {kind} {name!r}", did_you_mean(name, ids) or did_you_mean(name, known) or listing)
+    near = _file_of(name) or (_several(name, profiles_dir) if kind == "hardware" else None)
+    raise UnknownNameError(f"unknown {kind} {name!r}", near or did_you_mean(name, ids) or did_you_mean(name, known) or listing)
+
+
+def _file_of(name: str) -> str | None:
+    """A file of that name in the folder where one works: it is named as a path."""
+    found = next((f for f in (f"{name}.yaml", f"{name}.yml") if "/" not in name and os.path.isfile(f)), None)
+    return found and f"did you mean ./{found}?"
+
+
+def _several(name: str, profiles_dir: str | None) -> str | None:
+    """``2xH100``: the number of devices belongs to an option."""
+    match = re.fullmatch(r"(\d+)\s*[x×*]\s*(\S.*)", name.strip(), re.IGNORECASE)
+    if match is None:
+        return None
+    try:
+        near = f"did you mean {find(match[2], 'hardware', profiles_dir)[0].id}?"
+    except UnknownNameError as error:
+        near = error.hint
+    return f"{near.removesuffix('?')} with --gpus {match[1]}?" if near.endswith("?") else None
 
 
 def _match(name: str, kind: Kind, profiles_dir: str | None, *, verify: bool) -> tuple[Entry, tuple[str, ...]] | None:

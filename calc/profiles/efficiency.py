@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from calc.profiles.schema import Identifier, Source, Strict, Text
+from calc.profiles.schema import Identifier, Positive, Source, Strict, Text
 
 #: Below a millionth nothing is a kernel; above 1 is kept and flagged: the datasheet or a count is wrong.
 Share = Annotated[float, msgspec.Meta(ge=1e-6, le=1000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=10)]
+#: A size of a call, or a count: no kernel works on a part of an element, and none on more than a device could hold.
+Size = Annotated[float, msgspec.Meta(ge=1, le=1e15)]
 
 
 class Spread(Strict, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ class Errors(Strict, frozen=True, kw_only=True):
 class Correction(Strict, frozen=True, kw_only=True):
     """Where the law is off: measured / law at a number of rows. Joined in logarithms, 1 outside of the table."""
 
-    rows: Annotated[float, msgspec.Meta(gt=0)]
+    rows: Size
     factor: Share
 
 
@@ -58,7 +60,7 @@ class Threads(Strict, frozen=True, kw_only=True):
     """How a host spreads a call that works row by row: each thread takes ``grain`` elements (rows times columns) or more, and
     ``enough`` threads reach the bandwidth."""
 
-    grain: Annotated[float, msgspec.Meta(gt=0)]
+    grain: Size
     enough: Annotated[float, msgspec.Meta(ge=1, le=1e6)]
 
 
@@ -112,7 +114,7 @@ class Fit(Strict, frozen=True, kw_only=True):
     date: Text
     runs: Annotated[list[RunOrigin], msgspec.Meta(min_length=1)]
     against: Literal["datasheet", "measured ceilings"]
-    ceilings: dict[Text, Annotated[float, msgspec.Meta(gt=0)]]  # bandwidth in byte/s, peaks by type in FLOP/s
+    ceilings: dict[Text, Positive]  # bandwidth in byte/s, peaks by type in FLOP/s
     left_out: dict[Text, int] = {}  # cases by reason
     environment: dict[Text, Text | int | float | None] = {}
     fit_error: Errors | None = None

@@ -263,7 +263,8 @@ def _all_faults(document: Document, schema: type[Any], message: str) -> list[str
         unknown = re.match(r"Object contains unknown field `(.*)`", text)
         missing = re.match(r"Object missing required field `(.*)`", text)
         if unknown:
-            near = did_you_mean(unknown[1], _vocabulary(schema, "fields"))
+            known = _vocabulary(schema, "fields")
+            near = "it belongs elsewhere in the file" if unknown[1] in known else did_you_mean(unknown[1], known)
             faults.append(f"{document.at((*place, unknown[1]))}: unknown key {_shown(unknown[1])}" + (f"; {near}" if near else ""))
             here = (*here, unknown[1])
         elif not missing:

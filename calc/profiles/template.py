@@ -1,13 +1,17 @@
-"""Profiles to fill in: every figure that is asked for stands there as null, with what it means and where to read it.
+"""Profiles to fill in: every figure that is asked for stands there as null, or as TODO where null would be an answer, with what it
+means and where to read it.
 
-No figure is made up: `roofcast check` names each line that is still null, and a profile that is filled in loads.
+No figure is made up: `roofcast check` names each line that is still open, and a profile that is filled in loads.
 """
 
 from __future__ import annotations
 
 from calc.profiles.writer import HARDWARE_SCHEMA_LINE, SCHEMA_LINE
 
-_TASK = "# Put a figure in place of each null below, then run `roofcast check` on this file: it names what is missing.\n"
+_TASK = (
+    "# Put a figure in place of each null and TODO below, then run `roofcast check` on this file: it names what is missing.\n"
+    "# Where there is none, a null may stand in place of a TODO.\n"
+)
 _MODEL = """\
 id: {id}  # the file's name, lower case with hyphens
 name: {id}  # as its makers write it
@@ -15,7 +19,7 @@ name: {id}  # as its makers write it
 # aliases: [other names it is known by]
 family: null  # model_type of its config.json
 hidden_size: null  # width of a token
-vocab_size: null
+vocab_size: TODO
 # max_position_embeddings: longest sequence it was made for
 layer_kinds:
   decoder:  # each kind of layer once; `roofcast schema model` lists the other mixers and feed-forward parts
@@ -25,7 +29,7 @@ layer_kinds:
         num_key_value_heads: null  # as many as heads where the config does not say
         head_dim: null  # hidden_size / num_attention_heads where the config does not say
     feed_forwards:
-      - kind: dense  # experts: with num_experts, num_experts_per_tok
+      - kind: dense  # experts: with num_experts, num_experts_per_token
         intermediate_size: null
 stack:
   - repeat: null  # num_hidden_layers
@@ -51,13 +55,13 @@ unit_of_account: one device  # what one of --gpus is
 # compute_capability: 'as CUDA numbers it: 9.0'
 memory_capacity_gb: null  # as the vendor sells it
 # memory_reported_mib: what nvidia-smi shows as total; without it 98 % of the above is taken
-memory_bandwidth_gb_per_s: null  # 10^9 bytes per second, from the datasheet; a null that stays: times are not answered
+memory_bandwidth_gb_per_s: TODO  # 10^9 bytes per second, from the datasheet; with null no times are answered
 peak_dense_tflops:  # DENSE matrix rates in 10^12 per second: half of what a sheet prints "with sparsity"; null: no such path
-  fp32: null
-  fp16: null
-  bf16: null
-  fp8: null
-  int8: null
+  fp32: TODO
+  fp16: TODO
+  bf16: TODO
+  fp8: TODO
+  int8: TODO
 # interconnect:  # per direction, of one device
 #   scale_up_name: NVLink, Infinity Fabric, ...
 #   scale_up_gb_per_s_per_direction: half of what sheets print for both directions

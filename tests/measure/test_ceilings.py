@@ -175,3 +175,37 @@ def test_each_type_has_its_own_peak():
     floor = ceilings.as_floor(found)
     assert floor.peaks["bf16"] == pytest.approx(3.3e12)
     assert floor.bandwidth == pytest.approx(5.5e10)  # a link is no memory
+
+
+CEILINGS = {
+    name: Ceiling(name, dtype, unit, value, value, None, name, "ok")
+    for name, dtype, unit, value in (
+        ("matmul", "bf16", "flop/s", 1e12), ("matmul_fp8", "fp8", "flop/s", 2e12), ("read", "bf16", "byte/s", 5e10),
+        ("copy", "bf16", "byte/s", 4e10), ("launch", "bf16", "s", 1e-6), ("host_to_device", "bf16", "byte/s", 1e10),
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op_class", "rate"), [("gemm", 5e10), ("experts", 5e10), ("attention", 5e10), ("norm", 4e10), ("recurrent", 4e10)]
+)
+def test_what_reads_weights_or_keys_runs_at_the_read_rate(op_class, rate):
+    assert ceilings.as_roofline(CEILINGS.values(), op_class).bandwidth == rate
+
+
+@pytest.mark.parametrize(
+    ("name", "op_class", "dtype", "reliable"),
+    [
+        ("host_to_device", "gemm", "bf16", True),
+        ("matmul_fp8", "gemm", "bf16", True),
+        ("copy", "gemm", "bf16", True),
+        ("matmul_fp8", "gemm", "fp8", False),
+        ("matmul", "gemm", "bf16", False),
+        ("read", "experts", "bf16", False),
+        ("copy", "norm", "bf16", False),
+        ("launch", "norm", "bf16", False),
+    ],
+)
+def test_a_prediction_is_as_reliable_as_what_it_rests_on(name, op_class, dtype, reliable):
+    found = CEILINGS | {name: replace(CEILINGS[name], status="unreliable")}
+    assert ceilings.are_reliable(found.values(), op_class, dtype) == reliable

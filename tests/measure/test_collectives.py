@@ -8,18 +8,20 @@ import sys
 
 import pytest
 
+import calc
 from calc.measure import collectives, run_reader
 from calc.measure.cases.operators import workload
 from calc.measure.comparing.evaluation import evaluate
+from calc.operators.operator import sent_share
 from calc.report.measured import html_page
 from calc.report.measured import summary as report
 from tests.measure.simulated_device import Device, session, tiny_model
 
 
 def test_bus_factors_are_those_of_nccl_tests():
-    assert collectives.bus_factor("all-reduce", 4) == 1.5
-    assert collectives.bus_factor("all-gather", 4) == 0.75
-    assert collectives.bus_factor("send", 2) == 1
+    assert sent_share("all-reduce", 4) == 1.5
+    assert sent_share("all-gather", 4) == 0.75
+    assert sent_share("send", 2) == 1
 
 
 def test_sizes():
@@ -31,6 +33,21 @@ def test_without_torchrun_it_says_how(capsys, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert collectives.main([]) == 2
     assert "torchrun" in capsys.readouterr().err
+
+
+def test_one_process_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert collectives.main([]) == 2
+    assert "2 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["qwen3-0.6b", "mamba2-2.7b", "rwkv-5-world-3b"])
+def test_every_kind_of_model_has_messages(model):
+    profile = calc.load_model(model).profile
+    entries = workload(profile, "bf16", input_len=64).entries
+    run = {"operators": [{"operation": e.operator.name, "shape": e.operator.shape} for e in entries]}
+    assert collectives.messages_of(run) == [2 * profile.hidden_size, 2 * 64 * profile.hidden_size]
 
 
 @pytest.mark.parametrize("fault", ["edited", "foreign", "missing"])

@@ -90,8 +90,14 @@ def test_a_wrong_kernel_is_caught(runner):
     assert timed.check() > 1
 
 
+def test_a_composite_holds_the_activations_of_all_its_parts(runner):
+    whole = next(c for c in all_cases(runner.space.dtype) if c.kernel == "chain")
+    parts = [runner.prepare(part).setup.held_bytes for part, _ in whole.parts]
+    assert runner.prepare(whole).setup.held_bytes == sum(parts) > max(parts)
+
+
 def test_operands_stay_within_a_quarter_of_free_memory(runner):
-    assert runner.space.arena_bytes <= FACTS.free_bytes // 4
+    assert runner.space.arena.numel() * runner.space.element_bytes <= FACTS.free_bytes // 4
     case = a_case("gemm", {"m": 1, "n": 1 << 14, "k": 1 << 14}, runner.space.dtype)
     with pytest.raises(OutOfMemory, match="quarter of the free memory"):
         runner.prepare(case)

@@ -107,6 +107,13 @@ def test_different_devices_are_not_merged(files):
     assert len(both.fit.runs) == 2
 
 
+def test_a_run_given_twice_is_refused(files):
+    """Its cases would count twice, and spreads would rest on more than was seen."""
+    _, found = files
+    with pytest.raises(UsageError, match="1 and 3 are the same run"):
+        fit_runs([found["first"][0], found["second"][0], found["first"][0]], ["a", "b", "a"])
+
+
 def test_a_fit_residual_is_no_validation(files, profile, tmp_path):
     _, found = files
     (tmp_path / "first.yaml").write_text(efficiency_yaml(profile))
@@ -143,6 +150,8 @@ def test_gate(files):
     record = evaluate(*found["first"])
     assert gate(record, 0.5) == []
     assert any("gemm" in reason for reason in gate(record, 0.01))
+    one = {"class": "gemm", "phase": "decode", "median": 0.2, "n": 1, "bound": None}
+    assert gate(record | {"groups": [one]}, 0.1)[-1] == "gemm in decode: median error 20.0% of 1 case"
     assert gate(record | {"counts": record["counts"] | {"cases": 0}}, 0.5)
     assert "judged" in gate(record | {"counts": record["counts"] | {"judged": 1}}, 0.5)[0]
 
@@ -203,6 +212,9 @@ def test_commands(files, tmp_path, capsys, monkeypatch):
     assert {"efficiency_of_another_device", "default_efficiency", "extrapolated"} <= codes
     said = [w["message"] for w in estimated.json["warnings"] if w["code"] == "extrapolated"]
     assert any(text.startswith("gemm: ") and " n " in text for text in said)
+    other = run("fit", first, "--hardware", "l40s", "--json").json
+    assert "W_OTHER_DEVICE" in {w["code"] for w in other["warnings"]}
+    assert "W_OTHER_DEVICE" not in {w["code"] for w in fitted.json["warnings"]}
     for suffix in ("csv", "html", "png", "svg"):
         target = tmp_path / f"r.{suffix}"
         assert run("report", first, "--efficiency", str(tmp_path / "e.yaml"), "-o", str(target)).code == 0

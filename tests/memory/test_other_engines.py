@@ -67,6 +67,15 @@ def test_sglang_pages_of_latent_attention():
     assert held(LLAMA, H100, "sglang").block_tokens == 1
 
 
+def test_sglang_allocates_a_cache_for_layers_that_read_anothers():
+    """Gemma 4 E4B: 7 of 42 layers see everything, 3 of them by a cache of an earlier layer."""
+    ours, vllm = (held("gemma-4-e4b-it", H100, engine) for engine in ("sglang", "vllm"))
+    each = 2 * 2 * 512 * 2  # keys and values of 2 heads of 512 elements in 16 bit
+    assert (ours.kv_bytes_per_token_per_gpu, vllm.kv_bytes_per_token_per_gpu) == (7 * each, 4 * each)
+    layers = [sum(layer.count for layer in found.ranks[0].pool.cache.layers) for found in (ours, vllm)]
+    assert layers == [42, 24]
+
+
 # --- llama.cpp ------------------------------------------------------------------------------------------------------------------
 
 
@@ -88,6 +97,15 @@ def test_llama_cpp_windows_by_build(build, cells):
     found = figures("gemma-3-27b-it", context_size=32768, max_num_seqs=1, engine_version=build)
     windows = found["kv_buffer"] - 10 * 32768 * 2 * 16 * 128 * 2
     assert windows == 52 * cells * 2 * 16 * 128 * 2
+
+
+@pytest.mark.parametrize(("build", "ahead"), [("b5500", 2048), ("b6000", 512)])
+def test_llama_cpp_slots_look_ahead_as_their_buffers_do(build, ahead):
+    options = {"kv_unified": False, "max_num_seqs": 2, "max_model_len": 32768, "engine_version": build}
+    found = held("gemma-3-27b-it", H100, "llama.cpp", **options)
+    slot = 2 * 16 * 128 * 2 * (10 * 32768 + 52 * (1024 + ahead))
+    assert found.kv_bytes_per_sequence["reserved"] == slot
+    assert 2 * slot == {f.name: f.value for f in found.printed}["kv_buffer"]
 
 
 def test_llama_cpp_full_windows_when_told():

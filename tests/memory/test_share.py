@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calc.errors import UsageError
 from calc.memory.share import OfFreeAfter, OfFreeBefore, OfTotal
 from calc.memory.term import GIVEN, Term
 from calc.serving.estimate import check_fit
@@ -18,6 +19,7 @@ LAWS = (OfTotal, OfFreeBefore, OfFreeAfter)
 SIZES = st.integers(0, 100 * GIB)
 SHARES = st.integers(1, 1000).map(lambda n: n / 1000)
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "ideal")
+HOST = {"cpu_offload_bytes", "gpu_experts"}  # options that leave weights in host memory
 
 
 def budget(law, total, weights, activation, runtime):
@@ -96,7 +98,7 @@ def test_tensorrt_llm_shares_what_stays_free():
     ids=str,
 )
 def test_weights_are_the_sum_of_their_parts(engine, options):
-    if "cpu_offload_bytes" in options and engine in ("tensorrt-llm", "llama.cpp"):
+    if ("cpu_offload_bytes" in options and engine == "llama.cpp") or (options.keys() & HOST and engine == "tensorrt-llm"):
         pytest.skip("has no such option")
     for rank in held("qwen3-30b-a3b", "h200-sxm-141gb", engine, **options).ranks:
         term = next(t for t in rank.taken if t.name == "weights")
@@ -105,6 +107,18 @@ def test_weights_are_the_sum_of_their_parts(engine, options):
         assert len(names) == len(set(names))
         assert (GIVEN in names) == ("weights_bytes" in options)
         assert ("left in host memory" in names) == ("cpu_offload_bytes" in options)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp", "ideal"])
+def test_experts_on_the_host_take_no_memory_of_the_device(engine):
+    whole, few = (held("qwen3-30b-a3b", "h200-sxm-141gb", engine, gpu_experts=n).ruling.taken[0] for n in (128, 32))
+    experts = [next(size for name, size in term.parts if name.startswith("experts")) for term in (whole, few)]
+    assert experts[0] == 4 * experts[1]
+
+
+def test_an_engine_that_keeps_all_experts_says_so():
+    with pytest.raises(UsageError, match="no --gpu-experts"):
+        held("qwen3-30b-a3b", "h200-sxm-141gb", "tensorrt-llm", gpu_experts=32)
 
 
 def test_layers_without_a_cache_of_their_own_do_not_rule():

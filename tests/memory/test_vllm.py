@@ -203,6 +203,14 @@ def test_a_decoder_with_an_encoder_caches_its_own_tokens_in_the_room_beside_the_
     assert found.fits
 
 
+def test_an_encoder_is_split_over_the_ranks():
+    whole, half = (held("whisper-large-v3", H100, tp=n).ranks[0].taken[0] for n in (1, 2))
+    parts = [{name.split(",")[0]: size for name, size in weights.parts} for weights in (whole, half)]
+    assert parts[1]["encoder"] == pytest.approx(
+        parts[0]["encoder"] / 2, rel=0.03
+    )  # convolutions, positions and norms are replicated
+
+
 # --- memory of devices ----------------------------------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ def test_distinct_experts_bounds(experts: int, data: st.DataObject) -> None:
 
 
 @given(st.integers(2, 256), st.floats(0.05, 3), st.data())
-def test_skew_and_correlation_lower_the_count(experts: int, skew: float, data: st.DataObject) -> None:
+def test_skew_lowers_the_count(experts: int, skew: float, data: st.DataObject) -> None:
     per_token = data.draw(st.integers(1, experts))
     tokens = data.draw(st.integers(1, 500))
     shares = inclusion_probabilities(experts, per_token, skew)
@@ -53,15 +53,13 @@ def test_skew_and_correlation_lower_the_count(experts: int, skew: float, data: s
     assert skewed <= uniform * (1 + 1e-9)
     assert skewed >= per_token * (1 - 1e-9)
     assert distinct_experts(experts, per_token, 1, skew) == pytest.approx(per_token, rel=1e-9)
-    assert distinct_experts(experts, per_token, tokens, 0, 1.0) == pytest.approx(per_token, rel=1e-9)
-    assert distinct_experts(experts, per_token, tokens, 0, 0.5) <= uniform * (1 + 1e-12)
 
 
 def test_distinct_experts_of_arrays() -> None:
     tokens = np.array([1.0, 8.0, 300.0])
-    for skew, correlation in ((0.0, 0.0), (0.8, 0.0), (0.0, 0.3)):
-        together = distinct_experts(64, 6, tokens, skew, correlation)
-        alone = [distinct_experts(64, 6, int(t), skew, correlation) for t in tokens]
+    for skew in (0.0, 0.8):
+        together = distinct_experts(64, 6, tokens, skew)
+        alone = [distinct_experts(64, 6, int(t), skew) for t in tokens]
         np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 

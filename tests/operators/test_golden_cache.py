@@ -164,11 +164,6 @@ def test_states_do_not_depend_on_the_context() -> None:
         assert cache_bytes(mixer, 1) == cache_bytes(mixer, 1_000_000)
 
 
-def test_a_law_as_wide_as_the_model_needs_the_hidden_size() -> None:
-    with pytest.raises(ValueError, match="hidden_size"):
-        cache_laws(LayerKind(mixers=[ShortConvolution(conv_kernel=3)]), 1)
-
-
 def test_compressed_caches() -> None:
     """DeepSeek-V4-Flash: 584-byte entries at ratios 4 and 128, an index key per 4 tokens, a window of 128 everywhere."""
     packed = cache_plan("fp8-ds-mla")

@@ -200,6 +200,28 @@ def test_an_alias_taken_out_of_a_file_is_gone_though_the_index_knows_it(indexed)
         given("alias of two", indexed)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("2xH100", "did you mean h100-nvl-94gb, h100-pcie-80gb, h100-sxm5-80gb with --gpus 2?"),
+        ("8 x L40S", "did you mean l40s with --gpus 8?"),
+        ("4xnothing-like-it", "`roofcast hardware list` shows all"),
+    ],
+)
+def test_a_number_of_devices_is_sent_to_its_option(name, hint):
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.load(name, "hardware")
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(("kind", "name"), [("hardware", "my-gpu"), ("model", "my-model")])
+def test_a_file_beside_that_has_the_name_is_offered_as_a_path(kind, name):
+    Path(f"{name}.yaml").write_text("", encoding="utf-8")
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.load(name, kind)
+    assert caught.value.hint == f"did you mean ./{name}.yaml?"
+
+
 def test_an_alias_moved_to_another_file_is_found_there(indexed):
     write(indexed, "two.yaml", device_text("two"))
     write(indexed, "three.yaml", device_text("three", aliases="[alias of two]"))

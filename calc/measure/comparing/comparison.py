@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calc.measure.cases.operators import PHASES, Entry, Workload
-from calc.measure.ceilings import as_floor, as_roofline
+from calc.measure.ceilings import are_reliable, as_floor, as_roofline
 from calc.measure.records import CaseResult, Ceiling, Interval, Notice, PhaseSummary, Row
 from calc.measure.statistics import log_interval, median
 from calc.operators.operator import Operator
@@ -51,7 +51,7 @@ def predict(operator: Operator, ceilings: Sequence[Ceiling], launches: int = 1) 
     ]
     bounds = roofline.honest(operator, middle)
     bound = "overhead" if middle.launch_s > bounds.time_s else bounds.bound
-    trusted = all(c.status != "unreliable" for c in ceilings)
+    trusted = are_reliable(ceilings, operator.op_class, operator.compute_dtype)
     return Prediction(time_s, (min(time_s, *ends), max(time_s, *ends)), bound, trusted)
 
 

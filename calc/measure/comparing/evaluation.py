@@ -15,6 +15,7 @@ from calc.measure.fitting.fitted_profile import short_hash
 from calc.operators.operator import Operator
 from calc.timing import roofline
 from calc.timing.efficiency import Efficiency
+from calc.units import format_count
 
 _LEAST_RELIABLE = 0.80
 _MOST_SAMPLES = 60  # of a round in a picture
@@ -71,7 +72,7 @@ def gate(record: dict[str, Any], limit: float) -> list[str]:
     if counts["judged"] < _LEAST_RELIABLE * counts["cases"]:
         found.append(f"only {counts['judged']} of {counts['cases']} cases can be judged, fewer than {_LEAST_RELIABLE:.0%}")
     found += [
-        f"{g['class']} in {g['phase']}: median error {g['median']:.1%} of {g['n']} cases"
+        f"{g['class']} in {g['phase']}: median error {g['median']:.1%} of {format_count(g['n'], 'case')}"
         for g in record["groups"]
         if g["bound"] is None and g["median"] > limit
     ]

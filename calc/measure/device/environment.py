@@ -14,6 +14,7 @@ from typing import Any
 from calc.measure.device import command_monitor, nvml
 from calc.measure.device.device import DeviceFacts
 from calc.measure.device.host import read_host
+from calc.version import VERSION
 
 #: Variables that change speed and hold no names or paths.
 VARIABLES = (
@@ -31,7 +32,7 @@ def record(
     """Everything that may explain a difference between two runs; null for what cannot be read."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "tool": {"name": "roofcast", "version": _version(), "git_commit": git_commit()},
+        "tool": {"name": "roofcast", "version": VERSION, "git_commit": git_commit()},
         "command": [hide_path(a) for a in (sys.argv[1:] if argv is None else argv)],
         "host": _host(facts) | {"pinned": pinned},
         "device": _device(torch, facts),
@@ -73,13 +74,6 @@ def git_commit() -> str | None:
     except OSError:
         pass
     return None
-
-
-def _version() -> str | None:
-    try:
-        return metadata.version("roofcast")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _host(facts: DeviceFacts) -> dict[str, Any]:

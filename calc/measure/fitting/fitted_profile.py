@@ -22,6 +22,7 @@ from calc.profiles import efficiency as schema
 from calc.profiles.efficiency import Correction, EfficiencyProfile, Factor, Latency, RunOrigin, Spread, Threads
 from calc.timing.efficiency import load_efficiency
 from calc.timing.sizes import sizes
+from calc.units import format_count
 
 _LEAST_SPREAD = 0.02
 _LAUNCH_S = 2e-6  # where a run has no launch ceiling
@@ -36,9 +37,10 @@ def fit_runs(
     """The profile of one device from its run files (validated). ``hardware`` replaces the datasheet that the runs name, ``identifier``
     the id that the device's name gives.
 
-    Raises UsageError for runs of different devices or without a usable case.
+    Raises UsageError for runs of different devices, a run given twice (its cases would count twice), or no usable case.
     """
     _one_device(runs)
+    _distinct(hashes)
     sheets = [hardware or run.get("hardware") for run in runs]
     known = all(sheets) and len({s["id"] for s in sheets if s}) == 1
     rates = [observations.rates(run, s if known else None) for s, run in zip(sheets, runs, strict=True)]
@@ -62,7 +64,7 @@ def fit_runs(
     return EfficiencyProfile(
         id=_identifier(identifier or f"{sheet['id'] if sheet else device}-measured"),
         evidence="measured here",
-        origin=f"roofcast fit on {len(runs)} run file{'s' if len(runs) > 1 else ''} of {device}; engine torch, not a serving engine",
+        origin=f"roofcast fit on {format_count(len(runs), 'run file')} of {device}; engine torch, not a serving engine",
         hardware=sheet["id"] if sheet else None,
         factors=factors,
         fit=schema.Fit(
@@ -91,6 +93,12 @@ def _one_device(runs: Sequence[dict[str, Any]]) -> None:
     names = sorted({str(run["environment"].get("device", {}).get("name")) for run in runs})
     if len(names) > 1:
         raise UsageError(f"the runs are of different devices: {', '.join(names)}", "fit one device at a time")
+
+
+def _distinct(hashes: Sequence[str]) -> None:
+    for at, one in enumerate(hashes):
+        if one in hashes[:at]:
+            raise UsageError(f"run files {hashes.index(one) + 1} and {at + 1} are the same run", "leave one of them out")
 
 
 def _fitted(part: list[Observation], launch: list[float]) -> ClassFit:
@@ -125,7 +133,7 @@ def _factor(op_class: str, dtype: str, part: list[Observation], one: Fitted, box
         if value > 1 and n
     ]
     if len(part) < _FEW:
-        flags.append(f"only {len(part)} case{'s' if len(part) > 1 else ''}: no validation")
+        flags.append(f"only {format_count(len(part), 'case')}: no validation")
     if not one.compute_cases and any(o.compute_s > 0 for o in part):
         flags.append("no case was bound by compute: that efficiency is the default's")
     if not one.bandwidth_cases:

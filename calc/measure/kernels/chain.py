@@ -25,6 +25,7 @@ def build(case: Case, space: Workspace) -> Kernel:
         total += space.activation_bytes
         if total > space.limit_bytes:
             raise OutOfMemory("the activations of a layer together exceed a quarter of the free memory")
+    space.activation_bytes = total  # each part counted anew
     count = min(_MOST_CALLS, max(len(kernel.calls) for kernel, _ in made))
 
     def run(turn: int) -> Any:

@@ -55,11 +55,6 @@ class Workspace:
         """Bytes of one element."""
         return int(self.torch_dtype.itemsize)
 
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of the arena of plain operands."""
-        return int(self.arena.numel()) * self.element_bytes
-
     def _wanted_bytes(self, kind: str) -> int:
         """What lets the largest operand of an arena rotate over three caches; at least two copies of it."""
         largest = self._largest.get(kind, self._largest[PLAIN])

@@ -64,7 +64,13 @@ def capacity(question: MemoryQuestion) -> Capacity:
         memory, said = device_memory(question, framework=False, stage=stage)
         warnings += said
         parts = stage_bytes(
-            question.model, question.sharding, question.numbers, stage, drafting=question.drafting, layers=options.pipeline_layers
+            question.model,
+            question.sharding,
+            question.numbers,
+            stage,
+            drafting=question.drafting,
+            layers=options.pipeline_layers,
+            gpu_experts=options.gpu_experts,
         )
         weights = given_or(options.weights_bytes, "weights", _loaded(question, parts))
         taken = (weights, given_or(options.activation_bytes, "activation", Term("activation", 0, "ideal")))

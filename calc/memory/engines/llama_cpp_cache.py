@@ -55,10 +55,14 @@ class Layout:
         """Cells of one stream when all slots together ask for ``context_size`` tokens."""
         return padded(context_size if self.unified else -(-context_size // self.slots))
 
+    @property
+    def ahead(self) -> int:
+        """Tokens that a stream of a window layer holds beyond its windows."""
+        return self.ubatch if self.build >= WINDOWS_BY_UBATCH else self.batch
+
     def window_cells(self, window: int, cells: int) -> int:
         """Cells of one stream in a window layer."""
-        ahead = self.ubatch if self.build >= WINDOWS_BY_UBATCH else self.batch
-        return padded(min(cells, window * (self.slots if self.unified else 1) + ahead)) if self.windows_apart else cells
+        return padded(min(cells, window * (self.slots if self.unified else 1) + self.ahead)) if self.windows_apart else cells
 
 
 def padded(tokens: int) -> int:
@@ -156,11 +160,11 @@ class SlotPool:
 
     @cached_property
     def _fixed(self) -> float:
-        """Bytes whatever the number of slots: the micro-batch that windows look ahead in one unified cache."""
+        """Bytes whatever the number of slots: what windows look ahead in one unified cache."""
         if not (self.layout.unified and self.layout.windows_apart):
             return 0.0
         bounded = (la for la in self.cache.layers if la.law.limit is not None)
-        return float(sum(la.count * self.cache.token_bytes(la.law) * self.layout.ubatch for la in bounded))
+        return float(sum(la.count * self.cache.token_bytes(la.law) * self.layout.ahead for la in bounded))
 
     @cached_property
     def _attention(self) -> list[tuple[CacheLaw, float]]:
@@ -180,7 +184,7 @@ class SlotPool:
     def _slot_bytes(self, context: Number) -> Number:
         total: Number = self._state
         padded_context = -(-context // CELL_MULTIPLE) * CELL_MULTIPLE
-        ahead = 0 if self.layout.unified else self.layout.ubatch
+        ahead = 0 if self.layout.unified else self.layout.ahead
         for law, size in self._attention:
             cells: Number = law.fixed_tokens or padded_context
             if law.limit is not None and self.layout.windows_apart:

@@ -5,6 +5,10 @@ Sources: sglang/srt/model_executor/model_runner.py, sglang/srt/server_args.py; s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from msgspec import structs
+
 from calc.memory import capacity as figures
 from calc.memory import host
 from calc.memory.budget import MemoryQuestion, Term, device_memory, given_or, is_unified
@@ -17,10 +21,12 @@ from calc.memory.engines.sglang_settings import NEWEST_VERSION as NEWEST_VERSION
 from calc.memory.engines.sglang_settings import Settings
 from calc.memory.engines.version import shown
 from calc.memory.kv_cache import RankCache
+from calc.memory.memo import remembered
 from calc.memory.rank import Rank
 from calc.memory.share import OfFreeBefore, remainder
 from calc.memory.term import Figure, gib_term
 from calc.memory.weights import named, stage_bytes
+from calc.profiles.model import Mixer, ModelProfile
 from calc.units import GIB
 
 VOCABULARY_MULTIPLE = 64
@@ -35,7 +41,7 @@ def capacity(question: MemoryQuestion) -> Capacity:
     chosen, warnings = sglang_settings.settings(question)
     ranks: list[Rank] = []
     printed: tuple[Figure, ...] = ()
-    for stage, cache in enumerate(question.caches()):
+    for stage, cache in enumerate(_caches(question)):
         memory, said = device_memory(question, framework=True, stage=stage)
         warnings += said
         rank = _rank(
@@ -53,6 +59,23 @@ def capacity(question: MemoryQuestion) -> Capacity:
         printed,
     )
     return widened(figures.assemble(question, summary, ranks))
+
+
+def _caches(question: MemoryQuestion) -> list[RankCache]:
+    """Caches of a rank of every stage. SGLang allocates one for every attention layer, those that read an earlier layer's too (Gemma 4
+    E4B: all 42 layers, where vLLM and llama.cpp allocate 24)."""
+    return replace(question, model=_storing(question.model)).caches()
+
+
+@remembered
+def _storing(model: ModelProfile) -> ModelProfile:
+    """The model with keys and values of its own in every layer."""
+    kinds = {name: structs.replace(kind, mixers=[_own(m) for m in kind.mixers]) for name, kind in model.layer_kinds.items()}
+    return model if kinds == model.layer_kinds else structs.replace(model, layer_kinds=kinds)
+
+
+def _own(mixer: Mixer) -> Mixer:
+    return structs.replace(mixer, kv_source="own") if getattr(mixer, "kv_source", "own") == "shared" else mixer
 
 
 def _pool(question: MemoryQuestion, chosen: Settings, cache: RankCache) -> TokenPool:

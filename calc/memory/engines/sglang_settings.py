@@ -108,7 +108,7 @@ def _default_fraction(question: MemoryQuestion, version: Version, total_mib: flo
 
 
 def _page(question: MemoryQuestion) -> int:
-    """Tokens per page: 1, or 64 for latent attention on Hopper's kernels and with an index, 128 on Blackwell's."""
+    """Tokens per page: 1; of latent attention 64 with an index, 128 without one on Blackwell."""
     laws = [layer.law for cache in question.caches() for layer in cache.layers]
     latent = [law for law in laws if law.kind == "latent"]
     if not latent:

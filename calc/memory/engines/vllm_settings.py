@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from calc.errors import UsageError
+from calc.memory.budget import device_memory
 from calc.memory.engines.version import Version, Warnings, parse_version
 from calc.memory.memo import remembered
 from calc.operators.numbers import NumberPlan
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
-from calc.units import MIB
+from calc.units import GIB
 
 if TYPE_CHECKING:
     from calc.memory.budget import MemoryQuestion
@@ -37,7 +38,6 @@ LARGE_TIER = (0, 28, 0)  # GPUs of 160 GiB and more batch 16,384 tokens in the s
 DEFAULT_BLOCK, ASCEND_BLOCK = 16, 128
 UNCHUNKED_LENGTH = 32768  # V0 prefills longer models in chunks
 V0_CHUNK = 2048
-_GIB_MIB = 1024
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,10 @@ def _batch_defaults(question: MemoryQuestion, version: Version, v0: bool) -> tup
     device, length = question.hardware, question.max_model_len
     if v0:
         return 256, V0_CHUNK if length > UNCHUNKED_LENGTH else max(length, V0_CHUNK)
-    memory_gib = _memory_mib(question) / _GIB_MIB
+    memory_gib = device_memory(question, framework=True)[0].bytes / GIB
     if memory_gib < 70 or "a100" in device.id:
         return 256, 2048
     return 1024, 16384 if version >= LARGE_TIER and memory_gib >= 160 else 8192
-
-
-def _memory_mib(question: MemoryQuestion) -> float:
-    device = question.hardware
-    if question.options.gpu_memory_bytes:
-        return question.options.gpu_memory_bytes / MIB
-    return device.memory_framework_total_mib or device.memory_reported_mib or device.memory_capacity_gb * _GIB_MIB
 
 
 def _state_blocks(question: MemoryQuestion, version: Version) -> int:

@@ -6,6 +6,7 @@ Faults (unknown model type, layer type, quantisation, contradictory sizes) are P
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from calc.profiles.importers.unknown_keys import warn_of_defaults, warn_of_unrea
 from calc.profiles.importers.wrappers import text_config
 from calc.profiles.model import ModelProfile
 from calc.profiles.model_faults import faults
+from calc.profiles.schema import Source
 
 CONFIG_NAME = "config.json"
 QUANT_CONFIG_NAME = "hf_quant_config.json"
@@ -66,7 +68,9 @@ def import_folder_or_file(source: Path) -> tuple[ModelProfile, tuple[str, ...]]:
     if stored:
         storage = msgspec.structs.replace(profile.storage, total_bytes=stored.total, role_bytes=stored.by_role)
         profile = msgspec.structs.replace(profile, storage=storage)
-    return profile, warnings
+    named = f"{hub_id_of(path) or ''}/{path.name}".lstrip("/") if in_folder else path.name
+    read = Source(url=named[:200], fields=["all"], date=date.today().isoformat(), access="read")
+    return msgspec.structs.replace(profile, sources=[read]), warnings
 
 
 def unknown_model_type(c: Config, model_type: str) -> ProfileError:

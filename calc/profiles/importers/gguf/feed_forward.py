@@ -24,7 +24,7 @@ class Widths:
     biased: bool
 
 
-def feed_forwards(stack: Stack, layer: Group, index: int) -> tuple[list[FeedForward], list[Extra]]:
+def feed_forwards(stack: Stack, layer: Group) -> tuple[list[FeedForward], list[Extra]]:
     """(parts of a layer, weights beside them that no part describes); their tensors are taken."""
     mixing = channel_mixing(layer)
     if mixing:

@@ -44,7 +44,7 @@ def read_layer(stack: Stack, layer: Group, index: int, *, norm_bias: bool) -> La
         mixers.append(attention(stack, layer, index))
     if state:
         mixers.append(state)
-    parts, extras = feed_forwards(stack, layer, index)
+    parts, extras = feed_forwards(stack, layer)
     norms = _count_norms(stack, layer, extras, norm_bias)
     for name in list(layer.left):
         if not _KNOWN.fullmatch(name):
