@@ -9,7 +9,7 @@ The public Python API. Importing it loads neither numpy, torch nor rich; each fu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calc.version import VERSION as __version__
@@ -137,7 +137,11 @@ def plan(
     from calc.serving.plan.search import Question
     from calc.serving.plan.search import plan as search
     from calc.serving.plan.space import Space
+    from calc.units import require_number
 
+    asked = {"ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": e2e_s, "headroom": headroom, "max_gpus": max_gpus, "top": top}
+    for name, value in (*asked.items(), *((f"price of {device}", usd) for device, usd in (prices or {}).items())):
+        require_number(value, name, whole=name in ("max_gpus", "top"))
     drafting, tokens = _drafting(options), options.pop("speculative_tokens", 0)
     names = options.keys() & {"request_rate", "concurrency"} or goal == "throughput"
     demand = _demand(options if names else {"concurrency": 1}, headroom)
@@ -150,7 +154,7 @@ def plan(
         pipeline=(stages,) if stages else None,
         max_gpus=max_gpus,
         drafting=drafting,
-        speculative_tokens=(tokens,) if isinstance(tokens, int) else tuple(tokens),
+        speculative_tokens=_numbers(tokens, "speculative_tokens", whole=True),
     )
     return search(
         Question(
@@ -215,17 +219,35 @@ def _parse(options: dict[str, Any]) -> tuple[DeploymentOptions, Workload]:
     from calc.memory.budget import MemoryOptions
     from calc.serving.deployment import DeploymentOptions
     from calc.serving.request import Workload
+    from calc.units import require_number
 
     left = {name: value for name, value in options.items() if name != "profiles_dir"}
     groups = (Workload, MemoryOptions, DeploymentOptions)
+    kinds = {name: str(f.type).removesuffix(" | None") for g in groups for name, f in g.__dataclass_fields__.items()}
+    for name, value in left.items():
+        if kinds.get(name) in ("int", "float"):
+            require_number(value, name, whole=kinds[name] == "int")
     taken: list[dict[str, Any]] = [{n: left.pop(n) for n in list(left) if n in g.__dataclass_fields__} for g in groups]
     if left:
-        known = [n for g in groups for n in g.__dataclass_fields__]
         word = next(iter(left))
-        raise UsageError(f"unknown option {word!r}", did_you_mean(word, known))
+        planned = did_you_mean(word, plan.__kwdefaults__ or ())
+        near = did_you_mean(word, kinds) or (planned and f"{planned} `calc.plan` takes it")
+        raise UsageError(
+            f"unknown option {word!r}", near or "options are the fields of Workload, MemoryOptions and DeploymentOptions"
+        )
     workload, memory, deployment = taken
     deployment.setdefault("memory", MemoryOptions(**memory))
     return DeploymentOptions(**deployment), Workload(**workload)
+
+
+def _numbers(given: Any, name: str, *, whole: bool) -> tuple[Any, ...]:
+    """One number or several."""
+    from calc.units import require_number
+
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    for value in found:
+        require_number(value, name, whole=whole)
+    return found
 
 
 def _drafting(options: dict[str, Any]) -> Drafting | None:
@@ -235,7 +257,7 @@ def _drafting(options: dict[str, Any]) -> Drafting | None:
     acceptance, name = options.pop("acceptance", None), options.pop("draft_model", None)
     if acceptance is None and name is None:
         return None
-    rates = (acceptance,) if isinstance(acceptance, (int, float)) else tuple(acceptance or ())
+    rates = _numbers(() if acceptance is None else acceptance, "acceptance", whole=False)
     loaded = None if name in (None, speculation.NGRAM) else load_model(name, options.get("profiles_dir"))
     return speculation.Drafting(rates, loaded, looked_up=name == speculation.NGRAM)
 
@@ -243,6 +265,9 @@ def _drafting(options: dict[str, Any]) -> Drafting | None:
 def _demand(options: dict[str, Any], headroom: float | None) -> Demand:
     """Take the load out of the options."""
     from calc.serving.load.objectives import HEADROOM, Demand
+    from calc.units import require_number
 
     share = HEADROOM if headroom is None else headroom
+    require_number(options.get("request_rate"), "request_rate", whole=False)
+    require_number(options.get("concurrency"), "concurrency", whole=True)
     return Demand(options.pop("request_rate", None), options.pop("concurrency", None), share)

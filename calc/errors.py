@@ -70,9 +70,25 @@ def require(value: float | None, name: str, minimum: float, maximum: float = 1e1
         raise UsageError(f"{name} must be between {least} and {most}, not {value}", f"choose a value from {least} to {most}")
 
 
+#: Short names of options, as the command line and engines have them.
+SHORT_NAMES = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "dcp": "decode_context_parallel_size",
+    "n": "gpus",
+    "q": "quantization",
+    "ngl": "gpu_layers",
+    "b": "batch_size",
+    "i": "input_len",
+}
+
+
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str | None:
     """The nearest known words as a phrase, or None when nothing is near."""
     folded = {k.lower(): k for k in sorted(known)}
+    if SHORT_NAMES.get(word.lower()) in folded:
+        return f"did you mean {SHORT_NAMES[word.lower()]}?"
     begun = [k for k in folded if len(word) >= 3 and k.startswith(word.lower())]
     near = sorted(begun, key=len)[:count] or get_close_matches(word.lower(), folded, n=count, cutoff=0.6)
     if not near:

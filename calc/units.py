@@ -7,6 +7,7 @@ binary (a "32k context" is 32,768 tokens); byte units are as they say (GB decima
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Callable
 from typing import SupportsFloat
@@ -71,6 +72,22 @@ def parse_count(text: str, what: str = "value", *, minimum: int = 1, maximum: in
     if value != int(value):
         raise UsageError(f"{what} must be a whole number, not {text}", f"did you mean {max(minimum, round(value)):,}?")
     return int(value)
+
+
+def require_number(value: object, name: str, *, whole: bool) -> None:
+    """Refuse what is no number where Python gives an option: text with a unit is read on the command line only. None is let through."""
+    kind = numbers.Integral if whole else numbers.Real
+    if value is None or (not isinstance(value, bool) and isinstance(value, kind)):
+        return
+    raise UsageError(f"{name} must be a {'whole ' if whole else ''}number, not {value!r}", _as_number(value, whole))
+
+
+def _as_number(value: object, whole: bool) -> str:
+    try:
+        meant = parse_count(str(value), minimum=0) if whole else parse_rate(str(value))
+    except UsageError:
+        return "sizes are in bytes, lengths in tokens, times in seconds; units are read on the command line only"
+    return f"did you mean {meant}? Units are read on the command line only"
 
 
 def parse_bytes(text: str, what: str = "size", *, minimum: int = 0, maximum: int = MAX_BYTES) -> int:
@@ -188,6 +205,20 @@ def format_parameters(value: SupportsFloat | None) -> str:
 def format_count(count: int, noun: str) -> str:
     """``1 draft``, ``3 drafts``: the noun takes an s for any number but one."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def format_rate(requests_per_s: SupportsFloat) -> str:
+    """A rate of requests: ``0.5 requests/s``, ``1 request/s``."""
+    shown = format_number(requests_per_s, 3)
+    return f"{shown} request{'' if shown == '1' else 's'}/s"
+
+
+def format_like(value: float, example: str) -> str:
+    """``value`` in the unit that another is written in: 0.0184641 beside ``40ms`` is 18.4641ms. As it is beside a bare number."""
+    match = _NUMBER.match(example.strip())
+    unit = match[2] if match else ""
+    factor = (_TIME_UNITS | {"%": 0.01}).get(unit) or _BYTE_UNITS.get(unit.lower())
+    return f"{value / factor:.6g}{unit}" if factor and unit else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def format_percent(value: SupportsFloat | None, digits: int = 3) -> str:

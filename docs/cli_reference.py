@@ -42,7 +42,7 @@ it stands; a read-only file is refused.
 | code | meaning |
 |---:|---|
 | 0 | answered |
-| 1 | a gate or a check failed; also a deployment that does not fit (the answer is printed, with null times) |
+| 1 | a gate or a check failed; also a deployment that does not fit (printed with null times), or a run file that could not be written |
 | 2 | wrong usage or an unknown name |
 | 3 | a profile or input file is invalid |
 | 4 | measurement is not possible here |

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import calc
-from calc.errors import ProfileError, RoofcastError, UnknownNameError, UsageError
+from calc.commands import options
+from calc.errors import SHORT_NAMES, ProfileError, RoofcastError, UnknownNameError, UsageError
 from calc.operators import work
 from calc.profiles import catalog
 from calc.serving.deployment import DeploymentOptions
@@ -158,6 +159,59 @@ def test_faults_of_the_user_raise_the_errors_of_one_family(call, error):
         call()
     assert isinstance(caught.value, RoofcastError)
     assert caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (lambda: calc.estimate(*PAIR, input_len="2k"), "input_len must be a whole number, not '2k'", "did you mean 2048?"),
+        (lambda: calc.estimate(*PAIR, input_len=2.5), "a whole number, not 2.5", "lengths in tokens"),
+        (lambda: calc.estimate(*PAIR, batch_size=True), "a whole number, not True", ""),
+        (lambda: calc.capacity(*PAIR, gpu_memory_bytes="80GiB"), "gpu_memory_bytes must be a whole number", "sizes are in bytes"),
+        (lambda: calc.estimate(*PAIR, gpu_memory_utilization="90%"), "must be a number, not '90%'", ""),
+        (lambda: calc.estimate(*PAIR, acceptance="0.5", speculative_tokens=2), "acceptance must be a number", "did you mean 0.5?"),
+        (lambda: calc.estimate(*PAIR, concurrency=1.5), "concurrency must be a whole number", ""),
+        (lambda: calc.plan(*PAIR, ttft_s="1s"), "ttft_s must be a number", "times in seconds"),
+        (lambda: calc.plan(*PAIR, request_rate="2"), "request_rate must be a number", "did you mean 2.0?"),
+        (lambda: calc.plan(*PAIR, top=1.5), "top must be a whole number", ""),
+        (lambda: calc.plan(*PAIR, prices={"l40s": "2"}), "price of l40s must be a number", ""),
+        (lambda: calc.plan(*PAIR, speculative_tokens="2"), "speculative_tokens must be a whole number", ""),
+        (lambda: calc.estimate(*PAIR, tp=2), "unknown option 'tp'", "did you mean tensor_parallel_size?"),
+        (lambda: calc.plan(*PAIR, pp=2), "unknown option 'pp'", "did you mean pipeline_parallel_size?"),
+        (lambda: calc.plan(*PAIR, ttft_slo=1), "unknown option 'ttft_slo'", "did you mean ttft_s?"),
+        (lambda: calc.estimate(*PAIR, ttft_s=1.0), "unknown option 'ttft_s'", "`calc.plan` takes it"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_is_meant(call, message, hint):
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_numbers_of_numpy_are_numbers():
+    found = calc.estimate(*PAIR, input_len=np.int64(2048), gpu_memory_utilization=np.float64(0.8))
+    assert found.workload.input_len == 2048
+
+
+def test_short_names_are_those_of_the_command_line():
+    flags = {f.lstrip("-"): p.name for p in (*options.DEPLOYMENT, *options.WORK) for f in p.annotation.__metadata__[0].param_decls}
+    assert {short: flags[short] for short in SHORT_NAMES} == SHORT_NAMES
+
+
+def test_what_people_print_is_short():
+    found = calc.plan(*PAIR, request_rate=1.0)
+    for thing in (
+        calc.estimate(*PAIR),
+        found.answers[0],
+        found.answers[0].option,
+        found.answers[0].deployment,
+        calc.load_model(PAIR[0]),
+    ):
+        assert len(repr(thing)) < 150
+    assert len(repr(found)) < 1500
+    assert "h100-sxm5-80gb" in repr(found.answers[0])
+    assert "TPOT" in repr(calc.estimate(*PAIR))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calc.commands import options as opt
+
+if TYPE_CHECKING:
+    from calc.profiles.catalog import Loaded
+    from calc.profiles.hardware import HardwareProfile
 
 _OPTIONS = (
     opt.text("hardware", "--hardware", help="Datasheet to take shares of. Default: the one the runs name.", metavar="NAME"),
@@ -39,13 +43,28 @@ def fit(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run fi
     if target is not None:
         output.write(efficiency_yaml(profile), options["profile"])
     facts = msgspec.to_builtins(profile)
+    told = (*_other_device(hardware, loaded[0][0]), *report.warnings(facts))
     inputs = {"runs": len(runs), "hardware": hardware.name if hardware else None, "output": options.get("profile")}
     output.emit(
         options,
-        document=lambda: records.envelope("fit", inputs, [hardware] if hardware else [], facts, report.warnings(facts)),
-        page=lambda: report.page(facts, options.get("profile")),
+        document=lambda: records.envelope("fit", inputs, [hardware] if hardware else [], facts, told),
+        page=lambda: report.page(facts, options.get("profile"), told),
         rows=lambda: report.rows(facts),
     )
+
+
+def _other_device(hardware: Loaded[HardwareProfile] | None, run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What to tell of a datasheet that does not carry the name of the device that was measured."""
+    device = run["environment"].get("device", {}).get("name")
+    if hardware is None or not device:
+        return ()
+    sheet = hardware.profile
+    if device.lower() in {name.lower() for name in (sheet.id, sheet.name, *sheet.aliases)}:
+        return ()
+    said = (
+        f"the runs were measured on {device}, a name that {sheet.id} does not carry: shares of another device's rates mean nothing"
+    )
+    return (("W_OTHER_DEVICE", said),)
 
 
 def register(app: typer.Typer) -> None:

@@ -120,7 +120,7 @@ def _measure(local: LocalDevice, loaded: Loaded[HardwareProfile] | None, path: P
 
 @opt.takes(profile_file.OUTPUT, profile_file.FORCE)
 def new(identifier: Annotated[str, typer.Argument(metavar="ID", help="Its id: lower case with hyphens.")], **options: Any) -> None:
-    """Start a profile by hand: a commented file, each figure to fill in a null that `roofcast check` names."""
+    """Start a profile by hand: a commented file, each figure to fill in a null or TODO that `roofcast check` names."""
     from calc.profiles import template
 
     profile_file.new(identifier, template.hardware_text(identifier), options)

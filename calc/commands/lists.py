@@ -12,6 +12,8 @@ from calc.errors import UsageError
 MAX_VALUES = 1_000_000
 
 _RANGE = re.compile(r"^\s*([^.:\s]+)\s*\.\.\s*([^.:\s]+)\s*(?::\s*(\*?)\+?\s*([^\s:]+))?\s*$")
+#: What people write for a range elsewhere.
+_DASHED = re.compile(r"^\s*(\d+[km]?)\s*(?:-|–|:|to)\s*(\d+[km]?)\s*$")
 
 
 def words(text: str, what: str) -> list[str]:
@@ -37,6 +39,10 @@ def counts(text: str, what: str, *, minimum: int = 1, maximum: int = units.MAX_C
 def _item(text: str, what: str, minimum: int, maximum: int) -> Sequence[int]:
     match = _RANGE.match(text)
     if not match:
+        meant = _DASHED.match(text)
+        if meant:
+            first, last = meant.groups()
+            raise UsageError(f"{what} is no range: {text!r}", f"write {first}..{last}, or with a step {first}..{last}:*2")
         return [units.parse_count(text, what, minimum=minimum, maximum=maximum)]
     first = units.parse_count(match[1], what, minimum=minimum, maximum=maximum)
     last = units.parse_count(match[2], what, minimum=minimum, maximum=maximum)

@@ -98,6 +98,8 @@ def measure(model: opt.MODEL = _DEFAULT_MODEL, hardware: _HARDWARE = None, **opt
         page=lambda: report.page(loaded[0].profile.name, facts),
         rows=lambda: report.rows(facts),
     )
+    if target and not result.output and not result.interrupted:
+        raise typer.Exit(1)  # a warning says why; what reads the file next must not take an older one for this run
     if result.interrupted:
         lost = "the run file could not be written" if target else "nothing was saved (no -o)"
         print(f"interrupted: {'saved ' + result.output if result.output else lost}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,15 +112,22 @@ def _chunks(found: Varied, axes: WorkAxes, drafting: Drafting | None, options: d
         answered = 0
         try:
             deployment = resolve(found.models[combination["model"]], found.hardware[combination["hardware"]], settled)
+            _tell((f"warning [{code}]: {said}" for code, said in deployment.warnings), told, options)
             for columns in serving.Sweep(deployment, drafting).parts(axes):
                 yield head | columns | {"note": ""}
                 answered += 1
         except UsageError as error:
-            if error.message not in told and not options.get("quiet"):
-                told.add(error.message)
-                print(f"notice: {error.message}", file=sys.stderr)
+            _tell([f"notice: {error.message}"], told, options)
             for part in islice(axes.chunks(), answered, None):
                 yield head | serving.unanswered(part) | {"note": error.message}
+
+
+def _tell(lines: Iterable[str], told: set[str], options: dict[str, Any]) -> None:
+    """Say each line once on standard error: many deployments of a sweep share what is to be told of them."""
+    for line in lines:
+        if line not in told and not options.get("quiet"):
+            told.add(line)
+            print(line, file=sys.stderr)
 
 
 def _with_progress(chunks: Iterator[dict[str, Any]], total: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:

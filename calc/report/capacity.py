@@ -12,7 +12,7 @@ from calc.report.records import capacity_record
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.remedies import Remedies
-from calc.units import format_bytes, format_number
+from calc.units import format_bytes, format_count, format_number
 
 _FIGURES = {
     "kv_keys": "keys", "kv_values": "values", "kv_buffer": "keys and values", "context_cells": "cells", "window_cells": "cells of windows",
@@ -96,17 +96,25 @@ def _remedies(found: Remedies) -> Table:
         sizes = (("-tp", split.tensor), ("-pp", split.pipeline), ("-dp", split.data))
         cut = [f"{name} {size}" for name, size in sizes if size > 1] or ["-tp 1"]
         gpus = f"{split.gpus} ({' '.join(cut)})"
-    requests = "unbounded" if found.requests is None else f"{found.requests:,}"
+    requests = "unbounded requests" if found.requests is None else format_count(found.requests, "request")
     context = "any length" if found.context is None else f"{found.context:,}"
-    rows = [
-        ["as it is", f"{requests} requests of {found.length:,} tokens, or {found.wanted:,} of {context}"],
+    is_held = f"{requests} of {found.length:,} tokens, or {found.wanted:,} of {context}"
+    rows = [["as it is", is_held]]
+    if found.sequence_limit is not None and found.sequence_limit < found.wanted:
+        most = "more than the engine can run" if found.max_num_seqs is None else f"{found.max_num_seqs:,}"
+        rows = [
+            ["as it is", f"the engine runs at most {found.sequence_limit:,} at once"],
+            ["memory holds", is_held],
+            ["--max-num-seqs, with any of these", most],
+        ]
+    rows += [
         ["--gpu-memory-utilization", f"{found.gpu_memory_utilization:g}" if found.gpu_memory_utilization else "not enough"],
         ["GPUs", gpus or "not within reach"],
         ["--kv-cache-dtype", found.kv_cache_dtype or "none is enough"],
         ["--quantization", found.quantization or "none is enough"],
     ]
     answer = "fits" if found.fits else "does not fit"
-    return Table((Column(f"{found.wanted:,} requests of {found.length:,} tokens"), Column(answer, right=True)), rows)
+    return Table((Column(f"{format_count(found.wanted, 'request')} of {found.length:,} tokens"), Column(answer, right=True)), rows)
 
 
 def record(held: Capacity, remedies: Remedies | None = None, lengths: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -126,8 +134,11 @@ def _remedies_record(found: Remedies) -> dict[str, Any]:
         "concurrency": found.wanted,
         "max_model_len": found.length,
         "fits": found.fits,
+        "too_large": found.too_large,
         "requests": found.requests,
         "context_tokens": found.context,
+        "sequence_limit": found.sequence_limit,
+        "max_num_seqs": found.max_num_seqs,
         "gpu_memory_utilization": found.gpu_memory_utilization,
         "gpus": split and split.gpus,
         "tensor_parallel_size": split and split.tensor,

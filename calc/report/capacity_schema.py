@@ -55,6 +55,7 @@ MEMORY = {
         "Those bytes over the host link: what a step waits at least if they stay in host memory; null beyond all weights."
     ),
     "host_hidden_tokens": number("Tokens in a step from which products hide that; null for mixtures of experts."),
+    "max_num_seqs": integer("The least that lets them run, where the engine runs fewer; null: not needed, or more than it can."),
 }
 _LENGTHS = {
     "mean_input_tokens": number("Mean prompt."),
@@ -69,8 +70,14 @@ _TO_FIT = {
     "concurrency": integer("Requests that were asked for."),
     "max_model_len": integer("Their length."),
     "fits": boolean("Whether they fit as it is."),
-    "requests": integer("Requests of this length that fit as it is; null where memory does not limit them."),
-    "context_tokens": integer("Longest length of so many requests that fits as it is; null where memory does not limit it."),
+    "too_large": text("What keeps them from running at once: weights, kv_cache or max_num_seqs; null where they fit."),
+    "requests": integer("Requests of this length that memory holds as it is; null where it does not limit them."),
+    "context_tokens": integer("Longest length of so many requests that memory holds as it is; null where it does not limit it."),
+    "sequence_limit": integer("Most that the engine runs at once as it is, on all data-parallel ranks; null: no limit."),
+    "max_num_seqs": integer(
+        "The least that lets them run, of each data-parallel rank, where the engine runs fewer; what follows takes it for granted. "
+        "null: not needed, or more than the engine can."
+    ),
     "gpu_memory_utilization": number("The smallest that is enough; null: none is. Like the following, the rest as it is."),
     "gpus": integer("The fewest that are enough, all data-parallel ranks counted; null: none within reach."),
     "tensor_parallel_size": integer("How they are split."),

@@ -10,7 +10,7 @@ from calc.report.measured.html_page import table
 from calc.report.measured.style import SCRIPT, STYLE
 from calc.report.svg import TOP, Chart
 from calc.report.table import Column, Page, Table
-from calc.units import format_seconds
+from calc.units import format_count, format_seconds
 
 _CHANGED = ("what differs", "first", "second")
 _HEADERS = ("case", "operation", "phase", "first", "second", "second/first", "verdict", "status")
@@ -43,7 +43,7 @@ def page(record: dict[str, Any]) -> Page:
     headline = ["second run against the first: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
     headline += [
         f"{s['phase']}: {format_seconds(s['first_s'])} and {format_seconds(s['second_s'])}, {s['verdict']} ({s['ratio']:.3f}; "
-        f"sum of {s['cases']} operators)"
+        f"sum of {format_count(s['cases'], 'operator')})"
         for s in record["steps"]
         if s["ratio"]
     ]

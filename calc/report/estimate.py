@@ -10,11 +10,21 @@ from calc.report import memory_terms
 from calc.report.table import Column, Page, Table
 from calc.serving.deployment import Deployment
 from calc.serving.estimate import Estimate, Fit
-from calc.serving.phase import Phase
+from calc.serving.phase import Phase, main_dtype
 from calc.serving.speculation import Speculation
 from calc.serving.speculative_round import Round
+from calc.timing.paths import SIXTEEN_BIT
 from calc.timing.step_time import Range
-from calc.units import format_bytes, format_count, format_flops, format_number, format_percent, format_seconds, format_traffic
+from calc.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_number,
+    format_percent,
+    format_rate,
+    format_seconds,
+    format_traffic,
+)
 
 if TYPE_CHECKING:
     from calc.serving.load.steady_state import ServedLoad
@@ -36,7 +46,8 @@ def title(deployment: Deployment) -> str:
     ]
     scheme = deployment.model.profile.storage.scheme if inputs["quantization"] == "as stored" else None
     weights = f"weights {inputs['quantization']}" + (f" ({scheme})" if scheme else "")
-    formats = f"{inputs['dtype']} compute, {weights}, KV {inputs['kv_cache_dtype']}"
+    compute = main_dtype(deployment).removesuffix("_acc16")  # how sums are kept is no format
+    formats = f"{compute} compute, {weights}, KV {inputs['kv_cache_dtype']}"
     return (
         f"{deployment.model.profile.name} on {sharding.gpus} x {deployment.hardware.profile.name}"
         + (f" ({', '.join(split)})" if split else "")
@@ -59,15 +70,16 @@ def rate_text(value: Range) -> str:
 def page(deployment: Deployment, result: Estimate) -> Page:
     """One screen."""
     work = result.workload
-    headline = [
-        title(deployment),
-        f"batch {work.batch_size:,}{_each(deployment)}, prompt {work.input_len:,} tokens"
-        + (f" ({work.cached_len:,} cached)" if work.cached_len else "")
-        + f", output {work.output_len:,}, decode shown at context {work.decode_context:,}",
-    ]
+    batch, shown = f"batch {work.batch_size:,}{_each(deployment)}", f"decode shown at context {work.decode_context:,}"
+    lengths = f"prompt {format_count(work.input_len, 'token')}" + (f" ({work.cached_len:,} cached)" if work.cached_len else "")
+    lengths += f", output {work.output_len:,}"
+    headline = [title(deployment), lengths if result.load else f"{batch}, {lengths}, {shown}"]
     if not result.fit.fits:
         headline += ["", *refusal(result.fit, work.batch_size, work.final_context)]
-    tables = [_phases(deployment, result)]
+    tables = []
+    if result.load:  # what was asked about comes before the batch that runs alone
+        tables.append(Table((Column(""), Column("")), load_rows(result.load)))
+    tables.append(_phases(deployment, result, f"without that load: {batch}, {shown}" if result.load else None))
     tables.append(Table((Column(""), Column("")), _request_rows(result, deployment.model.profile.max_position_embeddings)))
     evidence = result.request.e2e_s.evidence
     notes = []
@@ -94,7 +106,8 @@ def refusal(fit: Fit, batch_size: int, context: int) -> list[str]:
     if fit.too_large == "max_num_seqs":
         return [
             "Does not fit, so no speed is given.",
-            f"The engine runs at most {fit.largest_batch or 0:,} of {batch_size:,} requests at once: --max-num-seqs raises that.",
+            f"The engine runs at most {fit.largest_batch or 0:,} of {batch_size:,} requests at once"
+            + (f": --max-num-seqs {fit.max_num_seqs} raises that." if fit.max_num_seqs else ", and cannot be told to run more."),
         ]
     if fit.too_large == "weights":
         lines.append(
@@ -129,7 +142,7 @@ def flow_rows(deployment: Deployment, phases: list[Phase]) -> list[list[str]]:
     return rows
 
 
-def _phases(deployment: Deployment, result: Estimate) -> Table:
+def _phases(deployment: Deployment, result: Estimate, heading: str | None) -> Table:
     """Both phases side by side; an encoder has only the first."""
     shown = [p for p in (result.prefill, result.decode) if p is not None]
     columns = tuple(Column(c) for c in ("", "prefill", "decode (one step)")[: len(shown) + 1])
@@ -152,7 +165,7 @@ def _phases(deployment: Deployment, result: Estimate) -> Table:
     if result.decode is not None:
         rows[-3].append(f"{format_number(result.decode.work.tokens)} (one per request)")
         rows[-2].append(_kv_action(result.decode))
-    return Table(columns, rows)
+    return Table(columns, rows, heading)
 
 
 def _kv_action(decode: Phase) -> str:
@@ -163,15 +176,15 @@ def _kv_action(decode: Phase) -> str:
 def _remedy(phase: Phase) -> str:
     """What to optimise for a bound, in the field's words."""
     if phase.bound == "compute":
-        products = [o for o in phase.operators if o.is_product and o.name != "lm_head"]
-        wide = any(phase.ceilings.dtype_for(o) in ("bf16", "fp16", "fp32") for o in products)
-        return "faster matmuls, fp8, TP" if wide else "faster matmuls, TP"
+        is_wide = phase.main_dtype in (*SIXTEEN_BIT, "fp32")  # fp8 is of use where the device has it and nothing else is set
+        has_fp8 = phase.ceilings.peak("fp8") and not phase.ceilings.paths
+        return "faster matmuls, fp8, TP" if is_wide and has_fp8 else "faster matmuls, TP"
     if phase.bound == "network":
         return "faster links, less TP"
     if phase.bound == "memory":
         weights = float(phase.totals.weight_bytes) >= float(phase.totals.kv_read_bytes + phase.totals.state_bytes)
         return "smaller weights, more batch" if weights else "smaller KV, bandwidth"
-    return "-"
+    return "fewer launches (graphs), more batch" if phase.bound == "overhead" else "-"
 
 
 #: Terms that a workload takes, in the order of the line that names them.
@@ -192,8 +205,6 @@ def _request_rows(result: Estimate, longest: int | None) -> list[list[str]]:
         rows += speculation_rows(result.speculation)
     elif result.round is not None and result.fit.fits:
         rows += _round_rows(result.round)
-    if result.load:
-        rows += load_rows(result.load)
     sizes = {t.name: t.bytes for t in fit.terms}
     parts = ", ".join(f"{memory_terms.SHORT[name]} {format_bytes(sizes[name], 3)}" for name in _USED if sizes.get(name))
     rows.append(
@@ -219,20 +230,22 @@ def load_rows(load: ServedLoad) -> list[list[str]]:
     from calc.report.plan.page import reason
 
     demand, found = load.demand, load.answer
-    what = f"{demand.concurrency:,} users" if demand.concurrency else f"{format_number(demand.request_rate, 3)} requests/s"
+    what = format_count(demand.concurrency, "user") if demand.concurrency else format_rate(demand.request_rate or 0.0)
     each = f" on {load.replicas} replicas" if load.replicas > 1 else ""
     if load.carried is None:
         return [[f"{what}{each}", "not answered: no times are known for this device"]]
     if found is None:
         return [[f"{what}{each}", "not carried: " + "; ".join(map(reason, load.shortfalls))]]
-    flight = f"{format_number(found.in_flight, 3)} in flight" + (" a replica" if load.replicas > 1 else "")
+    uneven = demand.concurrency and demand.concurrency % load.replicas
+    flight = f"{format_number(found.in_flight, 3)} in flight"
+    flight += (" on the busiest replica" if uneven else " a replica") if load.replicas > 1 else ""
     return [
-        [f"under {what}{each}", f"{flight}, {format_number(found.request_rate, 3)} requests/s"],
-        ["  TTFT", spread(found.ttft_s)],
+        [f"under {what}{each}", f"{flight}, {format_rate(found.request_rate)}"],
+        ["  TTFT", spread(found.ttft_s) + ("; slow end: all ask at once" if (demand.concurrency or 0) > 1 else "")],
         ["  TPOT", f"{spread(found.tpot_s)}; a step with a chunk of prompt {format_seconds(found.longest_step_s)}"],
         [
             "  output tokens/s",
-            f"{format_number(found.output_tokens_per_s, 4)}; at most {format_number(found.sustainable_rate, 3)} requests/s "
+            f"{format_number(found.output_tokens_per_s, 4)}; at most {format_rate(found.sustainable_rate)} "
             f"({reason(found.limited_by, beyond=True)})",
         ],
     ]
@@ -267,4 +280,7 @@ def capacity_line(held: Capacity, model_maximum: int | None = None) -> str:
     longest = "unbounded" if held.max_context_tokens >= MAX_CONTEXT else f"{held.max_context_tokens:,}"
     beyond = model_maximum is not None and held.max_context_tokens > model_maximum
     longest += f" in memory (the model goes to {model_maximum:,})" if beyond else ""
-    return f"{format_number(held.max_concurrency, 4)}{spread_text} requests of {held.max_model_len:,} tokens; longest context {longest}"
+    requests = f"{format_number(held.max_concurrency, 4)}{spread_text} requests of {held.max_model_len:,} tokens"
+    if held.sequence_limit is not None and held.sequence_limit < held.max_concurrency:
+        requests = f"memory holds {requests}, the engine runs at most {held.sequence_limit:,}"
+    return f"{requests}; longest context {longest}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calc.report.table import Column, Page, Table
-from calc.units import format_percent, format_seconds
+from calc.units import format_count, format_percent, format_seconds
 
 _COLUMNS = (
     Column("class"),
@@ -51,11 +51,12 @@ def warnings(facts: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def page(facts: dict[str, Any], written: str | None) -> Page:
-    """The answer: one row per class and type."""
+def page(facts: dict[str, Any], written: str | None, told: tuple[tuple[str, str], ...]) -> Page:
+    """The answer: one row per class and type. ``told`` are its warnings."""
     fit = facts["fit"]
     held, own = fit.get("held_out_error"), fit.get("fit_error")
-    headline = [f"{facts['id']}: shares of the {fit['against']}, from {sum(f.get('cases', 0) for f in facts['factors'])} cases"]
+    cases = sum(f.get("cases", 0) for f in facts["factors"])
+    headline = [f"{facts['id']}: shares of the {fit['against']}, from {format_count(cases, 'case')}"]
     if held:
         headline.append(
             f"validation, whole shapes left out: median error {format_percent(held['median'])}, 90 % within "
@@ -77,7 +78,7 @@ def page(facts: dict[str, Any], written: str | None) -> Page:
     if fit.get("left_out"):
         notes.append("left out: " + ", ".join(f"{n} {why}" for why, n in fit["left_out"].items()))
     notes.append(f"written: {written}" if written else "not written: name a file with -o, then use it with --efficiency FILE")
-    return Page(headline, [Table(_COLUMNS, table)], notes, warnings(facts))
+    return Page(headline, [Table(_COLUMNS, table)], notes, told)
 
 
 def _row(factor: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from calc.profiles.catalog import Entry, Kind
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.report.table import Column, Page, Table
-from calc.units import format_bytes, format_number, format_parameters
+from calc.units import format_bytes, format_count, format_number, format_parameters
 
 
 def model_columns(profile: ModelProfile) -> dict[str, Any]:
@@ -123,11 +123,18 @@ def models_page(rows: list[dict[str, Any]]) -> Page:
             ",".join(r["kinds"]),
             format_number(r["max_position_embeddings"]),
             format_bytes(r["weights_bytes"], 3),
-            format_number(r["kv_bytes_per_token"]),
+            _slope(r),
         ]
         for r in rows
     ]
-    return Page([f"{len(rows)} models (KV per token: layers without a window, 16 bit)"], [Table(columns, table)])
+    return Page([f"{format_count(len(rows), 'model')} (KV per token: layers without a window, 16 bit)"], [Table(columns, table)])
+
+
+def _slope(row: dict[str, Any]) -> str:
+    """KV bytes per token; ``window`` where a cache stops growing at the window, so that 0 stands only where there is none."""
+    if row["kv_bytes_per_token"] == 0 and "sliding" in row["kinds"]:
+        return "window"
+    return format_number(row["kv_bytes_per_token"])
 
 
 def hardware_page(rows: list[dict[str, Any]]) -> Page:

@@ -14,9 +14,11 @@ from calc.serving.estimate import Estimate
 from calc.serving.handover import Handover
 from calc.serving.life import Life
 from calc.serving.request import Workload
-from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds
+from calc.units import format_bytes, format_flops, format_number, format_percent, format_rate, format_seconds
 
 SHOWN = 8
+#: Fewer prefill replicas than this for a decode replica are told the other way round.
+_FEW = 0.1
 
 
 def record(life: Life, request: dict[str, Any]) -> dict[str, Any]:
@@ -134,14 +136,19 @@ def _chunks(found: ChunkedPrefill) -> Table:
     return Table(columns, rows, f"one prompt in steps of {found.budget:,} tokens")
 
 
+def balance(prefill_per_decode: float) -> str:
+    """How many replicas of one kind keep one of the other busy, told so that the number can be read."""
+    if prefill_per_decode < _FEW:
+        return f"one prefill replica keeps {format_number(1 / prefill_per_decode, 3)} decode replicas busy"
+    return f"{format_number(prefill_per_decode, 3)} prefill replicas keep a decode replica busy"
+
+
 def _moved(moved: Handover) -> list[str]:
     """Sentences about the cache on its way to and from other places."""
-    lines = [
-        "Prefill and decode apart: prefill makes the only token, nothing is decoded."
-        if moved.prefill_per_decode is None
-        else f"Prefill and decode apart: {format_number(moved.prefill_per_decode, 3)} prefill replicas keep a decode replica busy, at "
-        f"{format_number(moved.requests_per_s, 3)} requests/s."
-    ]
+    apart = "prefill makes the only token, nothing is decoded"
+    if moved.prefill_per_decode is not None and moved.requests_per_s is not None:
+        apart = f"{balance(moved.prefill_per_decode)}, at {format_rate(moved.requests_per_s)} a decode replica"
+    lines = [f"Prefill and decode apart: {apart}."]
     sent, kept = moved.transfer, moved.restore
     if sent:
         lines[0] += (

@@ -7,7 +7,7 @@ from typing import Any
 from calc.report.measured.scope import rate
 from calc.report.measured.summary import signed
 from calc.report.table import Column, Page, Table
-from calc.units import format_bytes, format_flops, format_number, format_percent, format_seconds
+from calc.units import format_bytes, format_count, format_flops, format_number, format_percent, format_seconds
 
 _COLUMNS = (
     Column("operator"),
@@ -60,7 +60,7 @@ def page(name: str, facts: dict[str, Any]) -> Page:
     tables += [_operators(phase["phase"], facts["rows"]) for phase in facts["phases"]]
     notes = [
         f"Batch {settings.get('batch_size')}, prompt {settings.get('input_len')}, context {settings.get('context_len')}; "
-        f"{settings.get('rounds_finished', 0)} rounds in {format_seconds(facts['duration_s'])}. "
+        f"{format_count(settings.get('rounds_finished', 0), 'round')} in {format_seconds(facts['duration_s'])}. "
         "Sums of kernels: no scheduler, no sampling, no network front end."
     ]
     notes.append(_watched(facts["monitor"], facts["cases"]))
@@ -178,4 +178,6 @@ def list_page(name: str, cases: list[dict[str, Any]], not_measured: list[str]) -
     lines = [
         [c["id"], str(c["calls"]), format_flops(c["flops"], 3) if c["flops"] else "-", format_bytes(c["bytes"], 3)] for c in cases
     ]
-    return Page([f"{name}: {len(cases)} cases"], [Table(columns, lines)], [f"not measured: {n}" for n in not_measured])
+    return Page(
+        [f"{name}: {format_count(len(cases), 'case')}"], [Table(columns, lines)], [f"not measured: {n}" for n in not_measured]
+    )

@@ -177,7 +177,7 @@ def fit_record(fit: Fit) -> dict[str, Any]:
     if not fit.fits:
         record |= {"too_large": fit.too_large, "largest_batch": fit.largest_batch, "largest_context": fit.largest_context}
         record |= {"missing_bytes_per_gpu": fit.missing_bytes_per_gpu, "host_stream_s": fit.host_stream_s}
-        record["host_hidden_tokens"] = fit.host_hidden_tokens
+        record |= {"host_hidden_tokens": fit.host_hidden_tokens, "max_num_seqs": fit.max_num_seqs}
     return record
 
 

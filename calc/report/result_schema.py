@@ -194,7 +194,7 @@ _LOAD = {
     "tpot_s": _TIME_RANGE | {"description": "Mean step of the steady state, prompts of other requests included."},
     "e2e_s": _TIME_RANGE | {"description": "TTFT + (output - 1) x TPOT."},
     "longest_step_s": number("A step with a chunk of prompt: the largest gap between two tokens."),
-    "in_flight_per_replica": number("Requests in flight."),
+    "in_flight_per_replica": number("Requests in flight, of a number of users on the busiest replica."),
     "sustainable_request_rate": number("Most requests per second of all replicas."),
     "output_tokens_per_s": number("Output tokens of all replicas under the load."),
     "limited_by": {"type": ["object", "null"], "description": "What fails at the next larger load."},

@@ -8,11 +8,15 @@ from typing import Any
 from calc.report import ci
 from calc.report.table import Column, Page, Table
 from calc.serving.scenario import Verdict
+from calc.units import format_count, format_like
 
 
-def shown(value: Any) -> str:
-    """A found value for people."""
-    return "not answered" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def shown(verdict: Verdict) -> str:
+    """What was found, in the unit of the limit."""
+    value = verdict.found
+    if value is None or isinstance(value, (bool, str)):
+        return "not answered" if value is None else str(value)
+    return format_like(value, verdict.limit)
 
 
 def rows(verdicts: list[Verdict]) -> list[dict[str, Any]]:
@@ -30,7 +34,8 @@ def page(verdicts: list[Verdict]) -> Page:
     """Broken expectations first."""
     broken = sum(not v.holds for v in verdicts)
     scenarios = len({v.scenario for v in verdicts})
-    headline = [f"{len(verdicts)} expectations of {scenarios} scenarios: " + (f"{broken} broken" if broken else "all hold")]
+    judged = f"{format_count(len(verdicts), 'expectation')} of {format_count(scenarios, 'scenario')}"
+    headline = [f"{judged}: " + (f"{broken} broken" if broken else "all hold")]
     columns = (
         Column(""),
         Column("scenario"),
@@ -40,7 +45,7 @@ def page(verdicts: list[Verdict]) -> Page:
         Column("place", priority=1),
     )
     ordered = sorted(verdicts, key=lambda v: v.holds)
-    lines = [["ok" if v.holds else "BROKEN", v.scenario, v.key, v.wanted, shown(v.found), v.place] for v in ordered]
+    lines = [["ok" if v.holds else "BROKEN", v.scenario, v.key, v.wanted, shown(v), v.place] for v in ordered]
     return Page(headline, [Table(columns, lines)])
 
 
@@ -48,7 +53,7 @@ def junit(verdicts: list[Verdict]) -> str:
     """JUnit XML: a test case per expectation."""
     cases = []
     for v in verdicts:
-        failure = ci.Failure("broken expectation", f"{v.path}: wanted {v.wanted}, found {shown(v.found)}", v.place)
+        failure = ci.Failure("broken expectation", f"{v.path}: wanted {v.wanted}, found {shown(v)}", v.place)
         cases.append(ci.Case(v.scenario, v.key, () if v.holds else (failure,)))
     return ci.junit("roofcast run", cases)
 
@@ -58,9 +63,9 @@ def github(verdicts: list[Verdict]) -> str:
     annotations = []
     for v in (v for v in verdicts if not v.holds):
         file, line, column = v.place.rsplit(":", 2)
-        text = f"{v.scenario}: {v.path}: wanted {v.wanted}, found {shown(v.found)}"
+        text = f"{v.scenario}: {v.path}: wanted {v.wanted}, found {shown(v)}"
         annotations.append(ci.Annotation("error", file, int(line), int(column), "roofcast run", text))
-    return ci.github(annotations) + f"{len(verdicts)} expectations, {len(annotations)} broken\n"
+    return ci.github(annotations) + f"{format_count(len(verdicts), 'expectation')}, {len(annotations)} broken\n"
 
 
 def updated(text: str, verdicts: list[Verdict]) -> tuple[str, list[str], list[str]]:
@@ -77,7 +82,7 @@ def updated(text: str, verdicts: list[Verdict]) -> tuple[str, list[str], list[st
         )
         single = len(v.wanted.split(", ")) == 1
         if v.found is None or not single or not pattern.search(line):
-            kept.append(f"{v.place}: {v.key}: wanted {v.wanted}, found {shown(v.found)}")
+            kept.append(f"{v.place}: {v.key}: wanted {v.wanted}, found {shown(v)}")
             continue
         found = str(v.found).lower() if isinstance(v.found, bool) else repr(v.found)
         lines[v.line - 1] = pattern.sub(lambda m, f=found: m[1] + f, line, count=1)  # type: ignore[misc]

@@ -14,7 +14,7 @@ from calc.errors import UsageError
 from calc.report.table import Column, Page, Table, markdown, plain
 from calc.serving.sweep.grid import LOAD_AXES, WORK_AXES
 from calc.timing.step_time import Range
-from calc.units import format_number, format_seconds
+from calc.units import format_count, format_number, format_seconds
 
 #: Rows that a table shows; larger sweeps belong in a file.
 MAX_TABLE_ROWS = 2_000
@@ -120,7 +120,7 @@ def _page(records: list[dict[str, Any]], heads: list[str]) -> Page:
     columns = tuple(Column(_HEADERS.get(n, n.replace("_", " ")), right=n not in heads, priority=_priority(n)) for n in shown)
     lines = [[_cell(n, r[n]) for n in shown] for r in records]
     fixed = ", ".join(f"{_HEADERS[n]} {records[0][n]:,}" for n in WORK_AXES if n not in varied and records[0][n] is not None)
-    return Page([f"{len(records)} points" + (f"; {fixed}" if fixed else "")], [Table(columns, lines)])
+    return Page([format_count(len(records), "point") + (f"; {fixed}" if fixed else "")], [Table(columns, lines)])
 
 
 def _priority(name: str) -> int:

@@ -68,14 +68,14 @@ def compare(one: Estimate, two: Estimate, gpus: tuple[int, int]) -> Comparison:
             Pair(f"{label} intensity", "intensity", float(a.arithmetic_intensity), float(b.arithmetic_intensity)),
         ]
     capacity = (one.capacity, two.capacity)
-    for name, kind in (
-        ("weights_bytes_per_gpu", "bytes"),
-        ("kv_cache_bytes_per_gpu", "bytes"),
-        ("kv_bytes_per_token_per_gpu", "traffic"),
-        ("max_concurrency", "requests"),
+    for label, name, kind in (
+        ("weights bytes per gpu", "weights_bytes_per_gpu", "bytes"),
+        ("room for kv cache per gpu", "kv_cache_bytes_per_gpu", "bytes"),  # what is left for it, whatever its format
+        ("kv bytes per token per gpu", "kv_bytes_per_token_per_gpu", "traffic"),
+        ("max concurrency", "max_concurrency", "requests"),
     ):
         first, second = (float(getattr(c, name)) for c in capacity)
-        pairs.append(Pair(name.replace("_", " "), kind, first, second))
+        pairs.append(Pair(label, kind, first, second))
     longest = (None if c.max_context_tokens >= MAX_CONTEXT else float(c.max_context_tokens) for c in capacity)
     pairs.append(Pair("max context tokens", "tokens", *longest))
     moved = [

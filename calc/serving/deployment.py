@@ -28,6 +28,8 @@ from calc.timing.roofline import Ceilings, datasheet
 from calc.timing.setting import MICRO_BATCH, Setting, setting
 
 Warnings = tuple[tuple[str, str], ...]
+#: Types that weights and activations are multiplied in where both are quantised.
+_QUANTISED_PRODUCTS = ("fp8", "int8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,20 @@ class Deployment:
     setting: Setting
     overlap: Overlap
 
+    def __repr__(self) -> str:
+        return f"<{self.model.name} on {self.sharding.gpus} x {self.hardware.name} with {self.engine.NAME}>"
+
     def question(self, **changes: Any) -> MemoryQuestion:
         """The memory question of this deployment, with some options changed."""
         options = replace(self.memory, **changes) if changes else self.memory
         return MemoryQuestion(self.model.profile, self.hardware.profile, self.sharding, self.numbers, options)
+
+    def beyond_model(self, tokens: int) -> Warnings:
+        """What to tell of a sequence of so many tokens: a model may have been made for fewer, and engines refuse more by default."""
+        longest = self.model.profile.max_position_embeddings
+        if not longest or tokens <= longest:
+            return ()
+        return (("context_beyond_model", f"{tokens:,} tokens exceed the model's maximum of {longest:,}"),)
 
     def with_setting(self, setting: Setting, **changes: Any) -> Deployment:
         """The deployment in another setting, by which fitted effects are looked up, and with what else changes."""
@@ -144,7 +156,7 @@ def resolve(model: Loaded[ModelProfile], hardware: Loaded[HardwareProfile], opti
         options.memory,
         has_rates,
         kv_dtype,
-        shard_warnings + dtype_warnings + _format_warnings(numbers, options) + evidence_warnings(efficiency, device.id),
+        shard_warnings + dtype_warnings + _format_warnings(numbers, options, ceilings) + evidence_warnings(efficiency, device.id),
         _inputs(model, hardware, sharding, numbers, law, options),
         where,
         possible(sharding, law.NAME, options.overlap),
@@ -196,15 +208,29 @@ def _kv_cache_dtype(options: DeploymentOptions, model: ModelProfile, compute: st
     return model.storage.kv_cache or compute
 
 
-def _format_warnings(numbers: NumberPlan, options: DeploymentOptions) -> Warnings:
+def _format_warnings(numbers: NumberPlan, options: DeploymentOptions, ceilings: Ceilings) -> Warnings:
+    found: Warnings = ()
     if any(f.approximate for f in numbers.roles.values()):
-        return (
-            (
-                "approximate_format",
-                f"{options.quantization} is a mix of types by tensor: its average bits are used, the file decides",
-            ),
-        )
-    return ()
+        message = f"{options.quantization} is a mix of types by tensor: its average bits are used, the file decides"
+        found += (("approximate_format", message),)
+    return found + _unpacked(numbers, ceilings)
+
+
+def _unpacked(numbers: NumberPlan, ceilings: Ceilings) -> Warnings:
+    """Formats whose weights and activations could be multiplied as they are, but here are not: the device or the engine's kernels lack
+    the type, so weights are unpacked."""
+    found: dict[str, tuple[str, str]] = {}
+    for role in numbers.roles or ("feed_forward",):
+        form = numbers.weight(role)
+        runs = paths.dtype(numbers.compute_for(role), form.name, ceilings.paths)
+        if form.compute in _QUANTISED_PRODUCTS and runs in (*paths.SIXTEEN_BIT, "fp32"):
+            found[form.name] = form.compute, runs
+    said = []
+    for name, (wanted, runs) in found.items():
+        why = f"the engine multiplies {name} in {runs}" if ceilings.peak(wanted) else f"{ceilings.name} has no {wanted} units"
+        message = f"{why}, so {name} weights are unpacked to {runs}: memory and decode gain, prefill gets no faster"
+        said.append(("weight_only", message))
+    return tuple(said)
 
 
 def _inputs(

@@ -20,7 +20,7 @@ from calc.serving.sensitivity import Change, sensitivity
 from calc.serving.speculation import Draft, Speculation, refused, speculate
 from calc.serving.speculative_round import Round, speculative_round
 from calc.timing import extrapolation, paths
-from calc.units import format_bytes
+from calc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from calc.serving.load.objectives import Demand
@@ -33,7 +33,8 @@ class Fit:
     length) and the longest context (at this batch) that do fit are offered.
 
     ``missing_bytes_per_gpu`` of weights would then have to stay in host memory: ``host_stream_s`` is what every step would take to
-    read them over the host link, and from ``host_hidden_tokens`` in a step on its products take longer than that. None: not known."""
+    read them over the host link, and from ``host_hidden_tokens`` in a step on its products take longer than that. None: not known.
+    ``max_num_seqs`` would let as many run as were asked for; None: not needed, or more than the engine can run."""
 
     fits: bool
     capacity_bytes_per_gpu: int
@@ -45,6 +46,7 @@ class Fit:
     missing_bytes_per_gpu: int | None = None
     host_stream_s: float | None = None
     host_hidden_tokens: float | None = None
+    max_num_seqs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class Estimate:
     speculation: Speculation | None = None
     round: Round | None = None  # where drafts are asked for
     load: ServedLoad | None = None
+
+    def __repr__(self) -> str:
+        ttft, tpot = (format_seconds(t.expected) for t in (self.request.ttft_s, self.request.tpot_s))
+        return f"<Estimate: TTFT {ttft}, TPOT {tpot}, {'fits' if self.fit.fits else 'does not fit'}>"
 
     @property
     def holds(self) -> bool:
@@ -82,11 +88,21 @@ class Roofline:
     round: Round | None = None  # where drafts are asked for and decode is shown
 
 
-def _too_large(held: Capacity, sequences: int) -> str:
+def too_large(held: Capacity, sequences: int) -> str:
     """What keeps more than ``sequences`` requests from running: weights, the engine's limit of sequences, or the cache."""
     if not held.loaded:
         return "weights"
     return "max_num_seqs" if held.sequence_limit is not None and sequences >= held.sequence_limit else "kv_cache"
+
+
+def enough_sequences(deployment: Deployment, held: Capacity, wanted: int) -> int | None:
+    """The least ``max_num_seqs``, of each group of ranks, with which the engine runs ``wanted`` requests at once; None where it does
+    already, or where it cannot be told to."""
+    if held.sequence_limit is None or held.sequence_limit >= wanted:
+        return None
+    each = -(-wanted // deployment.sharding.data_ranks)
+    slots = deployment.engine.capacity(deployment.question(max_model_len=held.max_model_len, max_num_seqs=None)).most_slots
+    return each if slots is None or slots >= each else None
 
 
 def capacity(deployment: Deployment) -> Capacity:
@@ -108,12 +124,12 @@ def check_fit(deployment: Deployment, workload: Workload) -> tuple[Fit, Capacity
     terms = (*held.terms, Term("kv_cache_needed", needed, "ideal bytes of the workload"))
     if held.loaded and sequences >= workload.batch_size:
         return Fit(True, held.capacity_bytes_per_gpu, used, terms), held
-    too_large = _too_large(held, sequences)
     longest = largest_context(lambda c: law.sequences(question, held, c) >= workload.batch_size) if held.loaded else 0
-    missing = held.ruling.missing_bytes(held.share, needed)
+    reason, missing = too_large(held, sequences), held.ruling.missing_bytes(held.share, needed)
     streamed, hidden = _streaming(deployment, missing, held.weights_bytes_per_gpu)
     largest = sequences if held.loaded else 0
-    return Fit(False, held.capacity_bytes_per_gpu, used, terms, too_large, largest, longest, missing, streamed, hidden), held
+    most = enough_sequences(deployment, held, workload.batch_size)
+    return Fit(False, held.capacity_bytes_per_gpu, used, terms, reason, largest, longest, missing, streamed, hidden, most), held
 
 
 def _streaming(deployment: Deployment, missing_bytes: int, weights_bytes: int) -> tuple[float | None, float | None]:
@@ -201,9 +217,7 @@ def _beyond_fit(deployment: Deployment, *phases: Phase | None) -> Warnings:
 
 def _length_warnings(deployment: Deployment, workload: Workload) -> Warnings:
     found = flow_warnings(deployment, workload.batch_size)
-    longest = deployment.model.profile.max_position_embeddings
-    if longest and workload.final_context > longest:
-        found += (("context_beyond_model", f"{workload.final_context:,} tokens exceed the model's maximum of {longest:,}"),)
+    found += deployment.beyond_model(workload.final_context)
     if deployment.memory.max_model_len and workload.final_context > deployment.memory.max_model_len:
         limit = deployment.memory.max_model_len
         found += (("context_beyond_limit", f"{workload.final_context:,} tokens exceed --max-model-len {limit:,}"),)

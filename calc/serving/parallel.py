@@ -18,6 +18,8 @@ Warnings = tuple[tuple[str, str], ...]
 #: Engines that deal out whole experts, with data-parallel attention beside (docs.vllm.ai, docs.sglang.io, TensorRT-LLM's
 #: enable_attention_dp).
 WIDE_ENGINES = ("vllm", "sglang", "tensorrt-llm", "ideal")
+#: Engines whose ranks can share the tokens of a sequence (docs.vllm.ai, ``--decode-context-parallel-size``); ``ideal`` stands for any.
+CONTEXT_ENGINES = ("vllm", "ideal")
 #: Engines that deal out whole layers to devices, which pass one batch on in turn (llama.cpp tools/server/README.md, ``--split-mode``).
 LAYER_SPLIT_ENGINES = ("llama.cpp",)
 
@@ -37,6 +39,10 @@ def parallel(model: ModelProfile, device: HardwareProfile, engine: str, options:
         fitting = ", ".join(str(n) for n in range(1, tensor + 1) if tensor % n == 0)
         raise UsageError(
             f"decode context parallel size {context} does not divide tensor parallel size {tensor}", f"sizes that would: {fitting}"
+        )
+    if context > 1 and engine not in CONTEXT_ENGINES:
+        raise UsageError(
+            f"no decode context parallelism of {engine} is known", f"leave out -dcp, or choose one of {', '.join(CONTEXT_ENGINES)}"
         )
     warnings: Warnings = ()
     within = scale_up_limit(device)

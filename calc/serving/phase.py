@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from calc.arrays import Number, divide, is_plain, minimum
 from calc.operators.operator import Operator
 from calc.operators.step import step_operators
-from calc.operators.work import Work
+from calc.operators.work import Work, prefill
 from calc.serving.deployment import Deployment
 from calc.serving.flow import Flow, flow
 from calc.serving.offload import with_host
@@ -15,6 +15,9 @@ from calc.timing.overlap import overlapped
 from calc.timing.roofline import Ceilings
 from calc.timing.step_time import NO_TIME, OperatorTime, Range, StepTime, rate, step_time
 from calc.timing.totals import step_totals
+
+#: Tokens with which every expert is read.
+_WHOLE = 4096
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Phase:
     totals: Totals
     ranks: int
     fusion_policy: str
-    operators: tuple[Operator, ...]
+    operators: tuple[Operator, ...] = field(repr=False)
     flow: Flow
-    timed: StepTime | None
+    timed: StepTime | None = field(repr=False)
     is_cut: bool  # into pipeline stages or data-parallel ranks
     ceilings: Ceilings
     main_dtype: str  # of the products with most weight bytes: its peak gives the ridge point
@@ -140,6 +143,11 @@ def evaluate(deployment: Deployment, work: Work, *, answer_speed: bool = True) -
         deployment.ceilings,
         _main_dtype(operators, deployment.ceilings),
     )
+
+
+def main_dtype(deployment: Deployment) -> str:
+    """The type that the products with most weight bytes run in, in a step that reads all weights: what a deployment computes in."""
+    return _main_dtype(_operators(deployment, prefill(1, _WHOLE)), deployment.ceilings)
 
 
 def timed_step(deployment: Deployment, work: Work) -> StepTime:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from calc.errors import UsageError
-from calc.memory.capacity import concurrency
+from calc.memory.capacity import Capacity, group_concurrency
 from calc.memory.kv_cache import MAX_CONTEXT, largest_context
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving.deployment import Deployment, DeploymentOptions, resolve
 from calc.serving.engine_choice import CACHE_FORMATS
+from calc.serving.estimate import enough_sequences, too_large
 from calc.serving.parallel import LAYER_SPLIT_ENGINES, scale_up_limit
 
 #: Utilisation is searched in thousandths, up to all of memory.
@@ -47,26 +48,52 @@ class Split:
 @dataclass(frozen=True)
 class Remedies:
     """What would hold ``wanted`` requests of ``length`` tokens; None where a remedy alone cannot. ``requests`` and ``context`` are what
-    the deployment holds as it is: requests of this length, and the longest length of so many; None: memory does not limit them."""
+    memory holds as it is: requests of this length, and the longest length of so many; None: memory does not limit them.
+
+    ``too_large`` is what keeps them from running at once, as in ``Fit``; None: they fit. ``sequence_limit`` is the most that the engine
+    runs at once on all groups of ranks. Where that is too few, ``max_num_seqs`` of each group would do, which the other remedies take
+    for granted; None: not needed, or not possible."""
 
     wanted: int
     length: int
-    fits: bool
+    too_large: str | None
     requests: int | None
     context: int | None
+    sequence_limit: int | None
+    max_num_seqs: int | None
     gpu_memory_utilization: float | None
     gpus: Split | None
     kv_cache_dtype: str | None
     quantization: str | None
 
+    @property
+    def fits(self) -> bool:
+        """Whether memory holds them and the engine runs them at once."""
+        return self.too_large is None
+
 
 def room(deployment: Deployment, length: int, wanted: int) -> float:
-    """Requests of ``length`` tokens that find memory, the engine being set up for ``wanted`` of them."""
-    given, each = deployment.memory.max_num_seqs, -(-wanted // deployment.sharding.data_ranks)
-    seqs = given if given is None or given >= each else each
-    question = deployment.question(max_model_len=length, max_num_seqs=seqs)
-    held = deployment.engine.capacity(question)
-    return float(concurrency(held, length, deployment.memory.cached_tokens)) if held.fits else 0.0
+    """Requests of ``length`` tokens that find memory, the engine being set up for ``wanted`` of them: whole ones on each group of
+    ranks."""
+    held = _held(deployment, length)
+    if held.sequence_limit is not None and held.sequence_limit < wanted:
+        held = _held(deployment, length, max_num_seqs=-(-wanted // deployment.sharding.data_ranks))
+    if not held.fits:
+        return 0.0
+    found = float(group_concurrency(held, length, deployment.memory.cached_tokens))
+    return found if math.isinf(found) else float(int(found) * held.data_ranks)
+
+
+def _held(deployment: Deployment, length: int, **changes: int) -> Capacity:
+    return deployment.engine.capacity(deployment.question(max_model_len=length, **changes))
+
+
+def _reason(deployment: Deployment, held: Capacity, wanted: int) -> str | None:
+    """What keeps ``wanted`` requests from running as it is, by the rule of every estimate; None where they run."""
+    length = held.max_model_len
+    question = deployment.question(max_model_len=length)
+    sequences = deployment.engine.sequences(question, held, length) if held.fits else 0
+    return None if sequences >= wanted else too_large(held, sequences)
 
 
 def find(
@@ -82,6 +109,7 @@ def find(
 
     deployment = resolve(model, hardware, options)
     requests, stored = room(deployment, length, wanted), _weights_bytes(deployment)
+    held = _held(deployment, length)
 
     def lighter(form: str) -> bool:
         try:
@@ -92,9 +120,11 @@ def find(
     return Remedies(
         wanted=wanted,
         length=length,
-        fits=requests >= wanted,
+        too_large=_reason(deployment, held, wanted),
         requests=int(requests) if math.isfinite(requests) else None,
         context=_longest(lambda tokens: room(deployment, tokens, wanted) >= wanted),
+        sequence_limit=held.sequence_limit,
+        max_num_seqs=enough_sequences(deployment, held, wanted),
         gpu_memory_utilization=_utilization(lambda share: holds(_using(options, share))),
         gpus=next((split for split in _splits(deployment) if holds(_on(options, split))), None),
         kv_cache_dtype=_first(

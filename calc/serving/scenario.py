@@ -17,12 +17,14 @@ _RANGE_KEYS = ("floor", "low", "expected", "high", "ceiling")
 
 @dataclass(frozen=True)
 class Verdict:
-    """One expectation: what was wanted, what was found (None: not answered), and where it stands in the file."""
+    """One expectation: what was wanted, what was found (None: not answered), and where it stands in the file. ``limit`` is one of its
+    limits as written: people read what was found in its unit."""
 
     scenario: str
     key: str
     path: str
     wanted: str
+    limit: str
     found: Any
     holds: bool
     place: str
@@ -42,7 +44,8 @@ def judge(scenario: Scenario, index: int, document: Document, results: dict[str,
             holds, wanted = _compare(path, value, limits)
         except UsageError as error:
             raise ProfileError(f"{place}: {error.message}", error.hint) from error
-        verdicts.append(Verdict(scenario.name, key, path, wanted, value, holds, place, int(place.rsplit(":", 2)[1])))
+        limit = next(str(v) for v in (limits.at_most, limits.at_least, limits.equals) if v is not None)
+        verdicts.append(Verdict(scenario.name, key, path, wanted, limit, value, holds, place, int(place.rsplit(":", 2)[1])))
     return verdicts
 
 

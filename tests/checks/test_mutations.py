@@ -193,6 +193,13 @@ def test_one_source_alone(tmp_path: Path) -> None:
     assert fired(found) == {"C21"}
 
 
+def test_one_url_twice_is_said_to_be_the_same(tmp_path: Path) -> None:
+    head, _, _ = source("l4").partition("\nsources:\n")
+    once = "  - {url: 'https://example.org/l4.pdf', date: '2025', access: read, fields: [all]}\n"
+    found = check_text(tmp_path, {"l4": f"{head}\nsources:\n{once}{once}"})
+    assert [f.cause for f in found] == ["the same url twice"]
+
+
 def test_tables_that_copy_each_other_count_once(tmp_path: Path) -> None:
     head, _, _ = source("l4").partition("\nsources:\n")
     sources = (

@@ -15,8 +15,8 @@ PAIR = ("llama-3.1-8b", "h100-sxm5-80gb")
 
 @pytest.fixture
 def ask(capsys, monkeypatch):
-    def asked(*arguments):
-        return run_inside(capsys, monkeypatch, "capacity", *arguments)
+    def asked(*arguments, command="capacity"):
+        return run_inside(capsys, monkeypatch, command, *arguments)
 
     return asked
 
@@ -47,6 +47,45 @@ def test_the_gate(ask, wanted, code):
     outcome = ask(*PAIR, "--concurrency", wanted, "--max-model-len", "16k", "--require-fit", "--json")
     assert outcome.code == code
     assert outcome.json["results"]["concurrency_fits"] is (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "runs", "enough"),
+    [
+        (("--max-num-seqs", "8"), 32, 8, 32),
+        ((), 2000, 1024, 2000),
+        (("--engine", "llama.cpp", "--max-num-seqs", "8"), 30, 8, 30),
+        (("--engine", "llama.cpp"), 300, 256, None),
+    ],
+    ids=str,
+)
+def test_requests_that_memory_holds_but_the_engine_does_not_run(ask, words, wanted, runs, enough):
+    lengths = ("--max-model-len", "64", "--concurrency", str(wanted))
+    outcome = ask(*PAIR, *words, *lengths, "--require-fit", "--json")
+    assert outcome.code == 1
+    found = outcome.json["results"]
+    assert found["concurrency_fits"] is found["to_fit"]["fits"] is False
+    assert found["to_fit"]["requests"] > wanted
+    assert (found["to_fit"]["too_large"], found["to_fit"]["sequence_limit"]) == ("max_num_seqs", runs)
+    assert found["to_fit"]["max_num_seqs"] == enough
+    page = " ".join(ask(*PAIR, *words, *lengths).stdout.split())
+    assert f"the engine runs at most {runs:,} at once" in page
+    assert f"requests of 64 tokens, the engine runs at most {runs:,};" in page
+    estimate = ask(*PAIR, *words, "-b", str(wanted), "--input-len", "60", "--output-len", "4", "--json", command="estimate")
+    memory = estimate.json["results"]["memory"]
+    assert (memory["too_large"], memory["largest_batch"], memory["max_num_seqs"]) == ("max_num_seqs", runs, enough)
+    if enough:
+        assert ask(*PAIR, *words[:2], "--max-num-seqs", str(enough), *lengths, "--require-fit").code == 0
+
+
+def test_as_many_data_parallel_ranks_run_so_many_times_what_one_does(ask):
+    wide = ("-dp", "8", "--enable-expert-parallel")
+    split = ("deepseek-v3", "h200-sxm-141gb", *wide, "--max-num-seqs", "4", "--max-model-len", "1k")
+    assert results(ask(*split, "--concurrency", "32", "--json"))["to_fit"]["too_large"] is None
+    found = results(ask(*split, "--concurrency", "33", "--json"))["to_fit"]
+    assert (found["too_large"], found["sequence_limit"], found["max_num_seqs"]) == ("max_num_seqs", 32, 5)
+    estimate = ask(*split, "-b", "33", "--input-len", "1000", "--output-len", "24", "--json", command="estimate")
+    assert estimate.json["results"]["memory"]["too_large"] == "max_num_seqs"
 
 
 def test_a_shared_prefix_is_stored_once(ask):

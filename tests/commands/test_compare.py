@@ -38,13 +38,10 @@ def test_what_moved_most_is_an_operator_and_a_term():
 
 
 def test_formats_of_one_deployment():
-    pairs = {
-        p["name"]: p["ratio"]
-        for p in answered("compare", "llama-3.1-8b l40s", "llama-3.1-8b l40s --kv-cache-dtype fp8", "--json").json["results"][
-            "pairs"
-        ]
-    }
+    found = answered("compare", "llama-3.1-8b l40s", "llama-3.1-8b l40s --kv-cache-dtype fp8", "--json").json["results"]
+    pairs = {p["name"]: p["ratio"] for p in found["pairs"]}
     assert pairs["kv bytes per token per gpu"] == 0.5
+    assert pairs["room for kv cache per gpu"] == pytest.approx(1.0, rel=0.01)  # the room is the same, whatever fills it
     assert pairs["decode work"] == 1.0
 
 

@@ -118,6 +118,15 @@ def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path):
     assert run_reader.load(path)[0]["complete"]
 
 
+def test_a_run_file_that_cannot_be_written_is_no_success():
+    """What reads the file next would take an older one for this run."""
+    process = start("-o", "/dev/full", stderr=subprocess.PIPE)
+    out, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"No space left" in told
+    assert b"qkv_proj" in out
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_signal_leaves_a_valid_named_file(tmp_path, number):
     path = tmp_path / "run.json"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run
+from tests.support.cli import ROOT, run
 
 FILLED = {
     "models": {
@@ -19,7 +21,7 @@ FILLED = {
         "url": "https://example.org", "date": "2026-11-29",
     },
 }  # fmt: skip
-OPTIONAL = {"date", "vocab_size", "memory_bandwidth_gb_per_s", "bf16"}
+ROWS = {"fp32", "fp16", "bf16", "fp8", "int8"}
 
 
 def filled(text: str, values: dict[str, object]) -> str:
@@ -27,7 +29,8 @@ def filled(text: str, values: dict[str, object]) -> str:
     for number, line in enumerate(text.splitlines()):
         key = line.partition(":")[0].strip(" -")
         value = f"{values.get(key)}/{number}" if key == "url" else values.get(key)  # no source counts twice
-        lines.append(line if value is None else line.replace(": null", f": {value}", 1))
+        open_figure = r"TODO\b" if value is None else r"\b(null|TODO)\b"
+        lines.append(re.sub(": " + open_figure, f": {'null' if value is None else value}", line, count=1))
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +42,7 @@ def test_check_names_each_figure_that_is_missing_and_accepts_the_rest(kind: str,
     checked = run("check", str(target), "--json")
     assert checked.code == 1
     asked = {f["line"] for f in checked.json["results"]["findings"]}
-    needed = FILLED[kind].keys() - OPTIONAL
+    needed = FILLED[kind].keys() - {"date"} | (ROWS if kind == "hardware" else set())
     lines = text.splitlines()
     assert {lines[n - 1].partition(":")[0].strip(" -") for n in asked} == needed
     target.write_text(filled(text, FILLED[kind]), encoding="utf-8")
@@ -48,6 +51,18 @@ def test_check_names_each_figure_that_is_missing_and_accepts_the_rest(kind: str,
     assert shown.code == 0, shown.stderr
     if kind == "models":
         assert json.loads(shown.stdout)["results"]["parameters"] == 8_030_261_248
+
+
+def test_what_is_imported_from_a_config_passes_the_check(tmp_path: Path):
+    config = tmp_path / "org__small" / "config.json"
+    config.parent.mkdir()
+    shutil.copy(ROOT / "tests" / "data" / "model_configs" / "Qwen__Qwen3-8B.json", config)
+    target = tmp_path / "small.yaml"
+    assert run("models", "import", str(config), "-o", str(target)).code == 0
+    text = target.read_text(encoding="utf-8")
+    assert "- url: org/small/config.json\n" in text
+    assert str(tmp_path) not in text
+    assert run("check", str(target)).stdout == "1 file checked: no findings\n"
 
 
 @pytest.mark.parametrize("kind", ["models", "hardware"])

@@ -59,6 +59,8 @@ def test_every_class_of_errors_has_a_hint_of_its_own():
         (("estimate", *PAIR, "--engine", "llama.cpp", "-tp", "16", "-pp", "3"), "16 x pipeline parallel size 3"),
         (("sweep", *PAIR, "-b", "4..1"), "1..4"),
         (("sweep", *PAIR, "-b", "1..4:*1"), "at least 2"),
+        (("sweep", *PAIR, "-b", "1-4"), "write 1..4, or with a step"),
+        (("sweep", *PAIR, "-b", "1,1k:4k"), "write 1k..4k, or with a step"),
         ((*PLAN, "--request-rate", "0"), "leave it out"),
         ((*PLAN, "-i", "p50=8k,p95=1k"), "p50=1k,p95=8k"),
         ((*PLAN, "-i", "p50=1k,p50=2k"), "stands twice"),

@@ -68,6 +68,15 @@ def test_what_is_broken_fails_and_is_named(tmp_path: Path):
     assert "tpot_s" in outcome.stdout
 
 
+def test_what_was_found_is_said_in_the_unit_of_the_limit(tmp_path: Path):
+    text = HOLDS.replace("200ms", "10ms").replace("at_least: 40GiB, at_most: 48GiB", "at_least: 90GiB")
+    path = write(tmp_path, text)
+    verdicts = {v["expectation"]: v["found"] for v in run("run", str(path), "--json").json["results"]["verdicts"]}
+    shown = run("run", str(path), "--format", "github").stdout
+    assert f"wanted at most 10ms, found {verdicts['tpot_s'] * 1e3:.6g}ms" in shown
+    assert f"wanted at least 90GiB, found {verdicts['memory.capacity_bytes_per_gpu'] / 2**30:.6g}GiB" in shown
+
+
 def test_a_range_is_judged_by_the_part_that_is_named(tmp_path: Path):
     results = answered("estimate", "llama-3.1-8b", "l40s", "-b", "4", "--json").json["results"]["decode"]["time_s"]
     middle = (results["floor"] + results["expected"]) / 2
@@ -82,6 +91,10 @@ def test_a_range_is_judged_by_the_part_that_is_named(tmp_path: Path):
         ("at_most: 200ms", "at_mots: 200ms", ":9:16: unknown key 'at_mots'; did you mean at_most?"),
         ("  hardware: l40s", "  hardwear: l40s", "unknown key 'hardwear'; did you mean hardware?"),
         ("engine: vllm", "enginee: vllm", "unknown key 'enginee'; did you mean engine"),
+        ("  hardware: l40s", "  hardware: l40s\n    engine: vllm", "unknown key 'engine'; it belongs elsewhere in the file"),
+        ("tensor_parallel_size: 2", "tp: 2", "unknown key 'tp'; did you mean tensor_parallel_size?"),
+        ("engine: vllm", "ngl: 2", "unknown key 'ngl'; did you mean gpu_layers?"),
+        ("input_len: 1k", "i: 1k", "unknown key 'i'; did you mean input_len?"),
         ("      tpot_s", "      tpot", ":9:7: no result is called 'tpot'"),
         ("      tpot_s", "      time_s", ":9:7: 'time_s' names several results"),
         ("at_most: 200ms", "at_most: 200GiB", ":9:7:"),

@@ -52,6 +52,12 @@ def test_drafts_and_loads_are_columns_where_asked_for():
     assert [r["request_rate"] for r in rates] == ["0.5", "4.0"]
 
 
+def test_what_is_to_be_told_of_the_deployments_is_told_once():
+    told = answered("sweep", "llama-3.1-8b", "l40s,l4", "--batch-size", "1,2").stderr
+    assert told.count("warning [engine_unseen]") == 1
+    assert run("sweep", "llama-3.1-8b", "l40s", "--quiet").stderr == ""
+
+
 def test_what_does_not_fit_is_a_row():
     found = rows(answered("sweep", "llama-3.1-70b", "l40s", "-tp", "1,3,8", "-f", "csv").stdout)
     assert [r["fits"] for r in found] == ["False", "False", "True"]

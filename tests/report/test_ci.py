@@ -41,8 +41,8 @@ def test_junit_parses_and_keeps_what_xml_can_hold(group, name, message):
 
 
 def test_a_scenario_with_a_hostile_name_is_reported_whole():
-    verdict = Verdict("100% a,b\x01", "tpot_s", "request.tpot_s", "at most 1ms", 0.5, False, "my,file.yaml:3:7", 3)
+    verdict = Verdict("100% a,b\x01", "tpot_s", "request.tpot_s", "at most 1ms", "1ms", 0.5, False, "my,file.yaml:3:7", 3)
     annotation, count = github([verdict]).splitlines()
     assert annotation.startswith("::error file=my%2Cfile.yaml,line=3,col=7,title=roofcast run::100%25 a,b")
-    assert count == "1 expectations, 1 broken"
+    assert count == "1 expectation, 1 broken"
     assert ElementTree.fromstring(junit([verdict])).find(".//testcase").get("classname") == "100% a,b?"  # type: ignore[union-attr]

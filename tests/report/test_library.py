@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calc.errors import UsageError
+from calc.profiles import catalog
 from calc.report import library
 
 
@@ -26,6 +27,26 @@ def test_models_of_a_family():
     found = library.model_rows(None, family="llama")
     assert found
     assert {r["family"] for r in found} == {"llama"}
+
+
+def test_a_cache_that_stops_at_its_window_is_not_shown_as_none():
+    rows = {r["id"]: r for r in library.model_rows(None)}
+    shown = {row[0]: row[-1] for row in library.models_page(list(rows.values())).tables[0].rows}
+    assert rows["mistral-7b-instruct-v0.1"]["kv_bytes_per_token"] == 0
+    assert shown["mistral-7b-instruct-v0.1"] == "window"
+    assert shown["mamba2-2.7b"] == "0"
+    assert shown["meta-llama-3.1-8b"] == "131,072"
+
+
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        ("llama-2-7b", 4096), ("llama-2-13b", 4096), ("llama-2-70b", 4096),
+        ("gemma-3-1b", 32768), ("gemma-3-4b", 131072), ("gemma-3-12b", 131072), ("gemma-3-27b", 131072),
+    ],
+)  # fmt: skip
+def test_contexts_are_those_the_makers_publish(name, context):
+    assert catalog.load(name, "model").profile.max_position_embeddings == context
 
 
 @pytest.mark.parametrize(("words", "message"), [({"vendor": "nvida"}, "NVIDIA"), ({"sort": "memori"}, "memory")])

@@ -281,9 +281,7 @@ def test_hiding_more_never_takes_longer(step, cut):
 
 def test_what_is_hidden_never_brings_a_step_below_its_floor():
     """A device that is slow beside its links: products are expected at their floor, messages far above theirs."""
-    options = DeploymentOptions(
-        engine="llama.cpp", tensor_parallel_size=16, decode_context_parallel_size=2, quantization="int8", overlap=1.0
-    )
+    options = DeploymentOptions(engine="llama.cpp", tensor_parallel_size=16, quantization="int8", overlap=1.0)
     times = evaluate(calc.deploy("qwen3-32b", "inferentia2", options), work.prefill(2, 30_000)).time_s
     assert times.floor <= times.low <= times.expected <= times.high
 
@@ -311,6 +309,7 @@ def test_only_the_fast_end_hides_messages_unasked_where_the_engine_can(engine, h
         ({"data_parallel_size": 2, "enable_expert_parallel": True, "engine": "llama.cpp"}, "llama.cpp", "replicas"),
         ({"tensor_parallel_size": 4, "decode_context_parallel_size": 2}, "key-value heads", "8 tensor-parallel ranks"),
         ({"tensor_parallel_size": 4, "decode_context_parallel_size": 3}, "does not divide", ""),
+        ({"tensor_parallel_size": 8, "decode_context_parallel_size": 2, "engine": "sglang"}, "of sglang is known", "vllm"),
         ({"overlap": 1.5}, "overlap", ""),
         ({"overlap": float("nan")}, "overlap", ""),
     ],

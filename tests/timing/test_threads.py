@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import msgspec
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calc.errors import ProfileError
 from calc.operators.operator import Operator
-from calc.profiles.efficiency import Threads
+from calc.profiles import reader
+from calc.profiles.efficiency import EfficiencyProfile, Threads
 from calc.timing import roofline
 from calc.timing.roofline import Ceilings
 from calc.timing.sizes import elements
@@ -43,6 +46,19 @@ def test_one_thread_below_its_grain_and_none_too_few_at_the_end():
     assert timed(8, threads).expected == pytest.approx(1.5 * timed(8).expected)
     assert timed(12, threads).expected == pytest.approx(timed(12).expected)
     assert timed(12, threads).low == pytest.approx(timed(12).low)
+
+
+@pytest.mark.parametrize("grain", ["5e-324", "0.5", "1e400", "0"])
+@pytest.mark.parametrize(
+    ("place", "key"), [("threads: {{grain: {}, enough: 2}}", "threads.grain"), ("correction: [{{rows: {}, factor: 1}}]", "rows")]
+)
+def test_sizes_in_files_are_those_of_calls(grain, place, key):
+    """Quotients of others overflow, and arrays would warn of it in the middle of an answer."""
+    share = "{low: 0.5, expected: 0.5, high: 0.5, n: 3}"
+    factor = f"{{compute: {share}, bandwidth: {share}, link: {share}, {place.format(grain)}}}"
+    text = f"{{id: own, evidence: measured here, origin: runs, factors: [{factor}]}}"
+    with pytest.raises(ProfileError, match=re.escape(key)):
+        reader.convert(reader.parse_yaml(text.encode(), "own.yaml"), EfficiencyProfile)
 
 
 def test_arrays_give_what_numbers_give():

@@ -81,7 +81,7 @@ def provenance(device: Device) -> Iterator[Problem]:
         if not source.date and source.access in _DATED:
             yield _bare(("sources", index), "the source has no date", "state its date, or when it was seen")
     if len(independent(profile.sources)) + _has_arithmetic(profile.sources) < 2:
-        yield _bare(("sources",), "fewer than two independent sources", "add a source or the arithmetic that confirms the figures")
+        yield _too_few(profile.sources)
     else:
         yield from _groups(device)
     if profile.vendor_sheet_quotes_sparse is None and device.family and device.family.sparse("all") > 1 and device.rows:
@@ -107,8 +107,19 @@ def _groups(device: Device) -> Iterator[Problem]:
             )
 
 
-def _bare(place: tuple[str | int, ...], message: str, remedy: str) -> Problem:
-    return Problem(place, message, remedy=remedy, cause="not recorded", refuses=(f"provenance of {place}",))
+def _too_few(sources: list[Source]) -> Problem:
+    pages = [_page(s) for s in sources if s.access != "arithmetic"]
+    cause = "not recorded" if len(pages) < 2 else "the same url twice" if len(set(pages)) < 2 else "tables that copy one another"
+    remedy = "add a source or the arithmetic that confirms the figures"
+    return _bare(("sources",), "fewer than two independent sources", remedy, cause)
+
+
+def _bare(place: tuple[str | int, ...], message: str, remedy: str, cause: str = "not recorded") -> Problem:
+    return Problem(place, message, remedy=remedy, cause=cause, refuses=(f"provenance of {place}",))
+
+
+def _page(source: Source) -> str:
+    return re.sub(r"[?#].*$", "", source.url.removeprefix("https://").removeprefix("docs.").rstrip("/")).lower()
 
 
 def independent(sources: list[Source]) -> set[str]:
@@ -118,7 +129,7 @@ def independent(sources: list[Source]) -> set[str]:
     for source in sources:
         if source.access == "arithmetic":
             continue
-        page = re.sub(r"[?#].*$", "", source.url.removeprefix("https://").removeprefix("docs.").rstrip("/")).lower()
+        page = _page(source)
         group = next((i for i, names in enumerate(groups) if any(n.lower() in page for n in names)), None)
         found.add(page if group is None else f"group {group}")
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from calc.report.measured.scope import CEILINGS, SCOPE, causes, ceilings, rate, scope
 from calc.report.table import Column, Page, Table
-from calc.units import format_bytes, format_percent, format_seconds
+from calc.units import format_bytes, format_count, format_percent, format_seconds
 
 CONTENT = (
     "Sums of kernels: no scheduler, no sampling, no network front end; TTFT and TPOT of a server are longer. "
@@ -69,7 +69,7 @@ def signed(error: float | None) -> str:
 def rounds_text(record: dict[str, Any]) -> str:
     """What the error bars are."""
     n = max((r["rounds"] for r in (*record["rows"], *record["further"])), default=0)
-    return f"95 % between rounds, n = {n}" if n >= 3 else f"no intervals: {n} round(s), three are needed"
+    return f"95 % between rounds, n = {n}" if n >= 3 else f"no intervals: {format_count(n, 'round')}, three are needed"
 
 
 def in_words(step: dict[str, Any]) -> str:
