@@ -1,4 +1,4 @@
-"""How long the arithmetic takes: one estimate, and a grid of decode steps in one evaluation.
+"""How long the arithmetic takes: one estimate, and a grid of decode steps in one evaluation; and the reading of configs and profiles.
 
     python -m benchmarks.evaluation [--check]
 
@@ -22,6 +22,7 @@ MODEL, LARGE_MODEL, DEVICE = "llama-3.1-8b", "llama-3.1-70b", "h100-sxm5-80gb"
 ESTIMATE_BAR_S = 2e-3
 GRID_BAR_S = 2.0
 GRID_BAR_BYTES = 1.5e9
+IMPORT_BAR_S, CHECK_BAR_S = 5e-3, 10e-3  # a config.json, a profile
 SIDE = 1000
 
 
@@ -76,6 +77,26 @@ def grid() -> tuple[float, int, dict[str, Any]]:
     return seconds, expected.size, {"slowest_s": float(expected.max()), "highest_tokens_per_s": float(rates.max())}
 
 
+def reading(every: int = 5, repeats: int = 5) -> tuple[float, float]:
+    """Seconds of the slowest import of the recorded configs (each at its fastest), and of the check of a shipped profile on average."""
+    from benchmarks.models import CONFIGS
+    from calc.checks.runner import run_checks
+    from calc.profiles.importers.hf_config import import_folder_or_file
+
+    slowest = 0.0
+    for path in sorted(CONFIGS.glob("*.json"))[::every]:
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            import_folder_or_file(path)
+            times.append(time.perf_counter() - start)
+        slowest = max(slowest, min(times))
+    run_checks([])  # imports and tables are not what is timed
+    start = time.perf_counter()
+    files = run_checks().files
+    return slowest, (time.perf_counter() - start) / files
+
+
 def _grid_process() -> int:
     seconds, points, _ = grid()
     print(seconds, points, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
@@ -94,7 +115,10 @@ def main() -> int:
     command = [sys.executable, "-m", "benchmarks.evaluation", "--grid-only"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     grid_s, points, peak = float(text[0]), int(text[1]), float(text[2])
+    import_s, check_s = reading()
     rows = (
+        ("one import", f"{import_s * 1e3:.2f} ms", f"{IMPORT_BAR_S * 1e3:g} ms", import_s <= IMPORT_BAR_S),
+        ("one check", f"{check_s * 1e3:.2f} ms", f"{CHECK_BAR_S * 1e3:g} ms", check_s <= CHECK_BAR_S),
         ("one estimate", f"{estimate_s * 1e3:.2f} ms", f"{ESTIMATE_BAR_S * 1e3:g} ms", estimate_s <= ESTIMATE_BAR_S),
         ("decode grid", f"{grid_s:.2f} s", f"{GRID_BAR_S:g} s", grid_s <= GRID_BAR_S),
         ("  peak memory", f"{peak / MIB:.0f} MiB", f"{GRID_BAR_BYTES / MIB:.0f} MiB", peak <= GRID_BAR_BYTES),

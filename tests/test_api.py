@@ -316,15 +316,11 @@ def test_arrays_of_any_number_type_never_wrap_around(kind, batch, length):
     assert float(grid.time_s.floor[0]) == pytest.approx(exact.time_s.floor, rel=1e-9)
 
 
-def test_a_large_grid_is_quick_and_small():
-    """A thousand batches by a hundred contexts of Llama 70B in one evaluation."""
-    import time
-
+def test_a_large_grid_is_one_evaluation():
+    """A thousand batches by a hundred contexts of Llama 70B."""
     settled = deployment(llama("70b"), device())
     batch, context = np.arange(1, 1001)[:, None], np.arange(1, 101)[None, :] * 1000
-    start = time.perf_counter()
     grid = evaluate(settled, work.decode(batch, context))
     assert grid.time_s.expected.shape == (1000, 100)
     assert np.isfinite(grid.time_s.expected).all()
     assert (np.diff(grid.time_s.expected, axis=1) > 0).all()
-    assert time.perf_counter() - start < 10

@@ -21,6 +21,7 @@ def test_grid_agrees_with_single_steps_at_its_corners(monkeypatch: pytest.Monkey
 
 
 def test_one_estimate_is_timed() -> None:
+    assert all(seconds > 0 for seconds in evaluation.reading(every=50, repeats=1))
     estimate_s, settle_s = evaluation.one_estimate(rounds=1, repeats=3)
     assert 0 < estimate_s < 1
     assert 0 < settle_s < 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -104,12 +103,10 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path):
 
 
 def test_a_trillion_points_are_refused_before_any_work():
-    start = time.perf_counter()
     outcome = run("sweep", "llama-3.1-8b", "l40s", "-b", "1..1m", "-i", "1..1m", "-f", "csv")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "1,099,511,627,776 points" in outcome.stderr
     assert "hint: narrow a range" in outcome.stderr
-    assert time.perf_counter() - start < 20
 
 
 @pytest.mark.parametrize(

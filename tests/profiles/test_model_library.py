@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -104,21 +103,6 @@ def test_profiles_say_where_they_come_from(models):
         assert model.sources, path
         assert all(source.url.startswith("https://") and source.date for source in model.sources), path
         assert path.read_text(encoding="utf-8").startswith("# yaml-language-server:"), path
-
-
-def test_a_config_is_imported_within_five_milliseconds():
-    slow = {}
-    for path in sorted(CONFIGS.glob("*.json"))[::5]:
-        best = min(_seconds(path) for _ in range(5))
-        if best > 5e-3:
-            slow[path.name] = best
-    assert not slow
-
-
-def _seconds(path):
-    start = time.perf_counter()
-    import_folder_or_file(path)
-    return time.perf_counter() - start
 
 
 def test_the_importer_needs_neither_arrays_nor_yaml():
