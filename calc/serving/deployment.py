@@ -19,7 +19,6 @@ from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import ModelProfile
 from calc.serving.engine_choice import chosen
 from calc.serving.parallel import LAYER_SPLIT_ENGINES, parallel
-from calc.serving.parallel import scale_up_limit as scale_up_limit
 from calc.timing import paths
 from calc.timing.calibrated import Calibrated
 from calc.timing.efficiency import Efficiency, evidence_warnings, for_setting

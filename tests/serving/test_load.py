@@ -155,10 +155,10 @@ def test_data_parallel_replicas_share_a_load():
     assert shared.answer.request_rate == pytest.approx(2 * alone.request_rate)
 
 
-def calc_options(data: int):
+def calc_options(data: int, **rest):
     from calc.serving.deployment import DeploymentOptions
 
-    return DeploymentOptions(data_parallel_size=data)
+    return DeploymentOptions(data_parallel_size=data, **rest)
 
 
 @pytest.mark.parametrize(
@@ -167,3 +167,14 @@ def calc_options(data: int):
 def test_loads_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError):
         calc.estimate("llama-3.1-8b", "h100-sxm5-80gb", **options)
+
+
+def test_two_halves_on_two_ranks_are_no_room_for_one():
+    from calc.serving.load.memory import option
+    from calc.serving.load.objectives import Rules
+
+    wide = calc.deploy("gpt-oss-120b", "h100-sxm5-80gb", calc_options(2, tensor_parallel_size=2, enable_expert_parallel=True))
+    for length in (20_000, 70_000, 110_000):
+        room = option(wide, None, Rules(uniform(length, 100), Objectives(), Demand(None, 4), 4)).room
+        assert room > 0
+        assert room % 2 == 0

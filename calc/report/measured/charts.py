@@ -121,7 +121,7 @@ def agreement(record: dict[str, Any], *, legend: bool = False) -> str | None:
     for width, css in ((0.25, "band25"), (0.10, "band10")):
         chart.band([(e, 1 + width) for e in across], [(e, 1 / (1 + width)) for e in across], css)
     chart.line([(e, 1.0) for e in across], "solid")
-    chart.text(x.end - 4, y.at(1.25) - 4, "10 %, 25 %", "", "end")
+    chart.text(x.end - 4, y.at(1 / 1.25) + 14, "10 %, 25 %", "", "end")  # a legend stands above
     chart.text(x.start + 6, TOP + 14, "above 1: predicted slower than measured", "label")
     chart.text(x.start + 6, y.start - 8, "below 1: predicted faster than measured", "label")
     for row, ratio in zip(rows, ratios, strict=True):

@@ -12,6 +12,8 @@ from calc.units import format_number, format_seconds
 
 _SHAPES: tuple[Shape, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
 _POINTS = 40
+#: More lines than these end too close together to be named there: the legend names them all.
+_MOST_LABELS = 8
 
 
 def picture(found: Plan) -> Picture | None:
@@ -26,6 +28,8 @@ def picture(found: Plan) -> Picture | None:
             series.append(Series(hardware, tuple(marks), line=True, shape=_SHAPES[len(series) % len(_SHAPES)], filled=True))
     if not series:
         return None
+    if len(series) > _MOST_LABELS:
+        series = [replace(s, marks=(*s.marks[:-1], replace(s.marks[-1], label=""))) for s in series]
     answers = tuple(
         Mark(
             float(a.tpot_s.expected or 0.0) * 1e3,

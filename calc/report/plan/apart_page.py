@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from calc.report.life import balance
 from calc.report.plan.page import label, money
 from calc.report.table import Column, Table
 from calc.serving.plan.apart import Apart
 from calc.serving.plan.search import Plan
-from calc.units import format_number, format_seconds
+from calc.units import format_seconds
 
 
 def table(found: list[Apart]) -> Table:
@@ -40,12 +41,12 @@ def compared(found: Plan, separate: list[Apart]) -> str:
     if not separate:
         return "Prefill and decode apart: no device with a known network meets the objectives within the GPUs allowed."
     best = separate[0]
-    balance = f"{format_number(best.prefill_per_decode, 3)} prefill replicas keep a decode replica busy"
+    kept = balance(best.prefill_per_decode)
     if not found.answers:
-        return f"Apart they meet the objectives that no deployment meets together; {balance}."
+        return f"Apart they meet the objectives that no deployment meets together; {kept}."
     together = found.answers[0]
     if found.question.goal != "gpus" and best.usd_per_hour and together.usd_per_hour:
         times = best.usd_per_hour / together.usd_per_hour
-        return f"Prefill and decode apart cost {times:.3g} x what the best deployment costs that does both; {balance}."
+        return f"Prefill and decode apart cost {times:.3g} x what the best deployment costs that does both; {kept}."
     times = best.gpus / together.gpus
-    return f"Prefill and decode apart take {times:.3g} x the GPUs of the best deployment that does both; {balance}."
+    return f"Prefill and decode apart take {times:.3g} x the GPUs of the best deployment that does both; {kept}."

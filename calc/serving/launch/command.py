@@ -10,9 +10,10 @@ import shlex
 from dataclasses import dataclass
 
 from calc.memory.options import MemoryOptions
-from calc.serving.deployment import Deployment, scale_up_limit
+from calc.serving.deployment import Deployment
 from calc.serving.launch.drafts import draft_words
 from calc.serving.load.traffic import Traffic
+from calc.serving.parallel import scale_up_limit
 from calc.serving.speculation import Draft
 from calc.units import GIB
 

@@ -31,6 +31,9 @@ def option(deployment: Deployment, price: Price | None, rules: Rules, draft: Dra
         lengths = [(r.input_len + r.output_len) if rules.conservative else r.mean_context for r in rules.traffic.requests]
         each = sum(draft.bytes_per_gpu(n, 1) - draft.bytes_per_gpu(n, 0) for n in lengths) / len(lengths)
         found = 1 / (1 / found + each / held.kv_cache_bytes_per_gpu)
+    groups = deployment.sharding.data_ranks
+    if groups > 1 and found != math.inf:  # two halves on two ranks are no room for one
+        found = float(found // groups * groups)
     return Option(deployment, held, price, rules, found, draft)
 
 

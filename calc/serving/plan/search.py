@@ -255,7 +255,7 @@ def _options(
             refused |= {message: 1 for code, message in deployment.warnings if code in ("no_rate", "no_link")}
             continue
         try:
-            found.append(_on_each_rank(option(deployment, price, rules, draft)))
+            found.append(option(deployment, price, rules, draft))
         except UsageError as error:  # more left to the host than this split's share of the layers
             refused[error.message] = refused.get(error.message, 0) + 1
             continue
@@ -263,9 +263,3 @@ def _options(
     if not found:
         warnings += [("not_answered", message) for message in list(refused)[:_MOST_REASONS]]
     return found
-
-
-def _on_each_rank(found: Option) -> Option:
-    """The option with room for the requests that each data-parallel rank finds room for: two halves are no room for one."""
-    groups = found.deployment.sharding.data_ranks
-    return found if groups == 1 or found.room == math.inf else replace(found, room=float(found.room // groups * groups))

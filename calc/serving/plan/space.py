@@ -14,8 +14,8 @@ from calc.operators.work import prefill
 from calc.profiles.catalog import Loaded
 from calc.profiles.hardware import HardwareProfile
 from calc.profiles.model import Experts, ModelProfile
-from calc.serving.deployment import Deployment, DeploymentOptions, resolve, scale_up_limit
-from calc.serving.parallel import LAYER_SPLIT_ENGINES, WIDE_ENGINES
+from calc.serving.deployment import Deployment, DeploymentOptions, resolve
+from calc.serving.parallel import LAYER_SPLIT_ENGINES, WIDE_ENGINES, scale_up_limit
 from calc.serving.speculation import Draft, Drafting
 
 #: Pipeline stages that are tried unless some are asked for: deeper pipes are not run in practice.
